@@ -1,0 +1,1 @@
+"""Shipped data: mesh profiles, the default policy, manifests and dashboards. No code."""

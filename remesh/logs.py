@@ -1,0 +1,92 @@
+"""Logs: a constant message with key and value pairs, as text or JSON lines.
+
+Used by every process as `log = logs.get("watcher.gate")`, then `log.info("gate opened", injector=key)`.
+"""
+
+import json
+import logging
+import sys
+import time
+from typing import Any
+
+
+class Log:
+    """A logger whose calls take a constant message and key-value pairs."""
+
+    def __init__(self, name: str) -> None:
+        self._logger = logging.getLogger(f"remesh.{name}")
+
+    def debug(self, message: str, **pairs: Any) -> None:
+        self._emit(logging.DEBUG, message, pairs)
+
+    def info(self, message: str, **pairs: Any) -> None:
+        self._emit(logging.INFO, message, pairs)
+
+    def warning(self, message: str, **pairs: Any) -> None:
+        self._emit(logging.WARNING, message, pairs)
+
+    def error(self, message: str, **pairs: Any) -> None:
+        self._emit(logging.ERROR, message, pairs)
+
+    def exception(self, message: str, **pairs: Any) -> None:
+        """Error with the traceback; only at a process's edge."""
+        self._logger.error(message, extra={"pairs": pairs}, exc_info=True)
+
+    def _emit(self, level: int, message: str, pairs: dict[str, Any]) -> None:
+        if self._logger.isEnabledFor(level):
+            self._logger.log(level, message, extra={"pairs": pairs})
+
+
+class TextFormatter(logging.Formatter):
+    """`TIME LEVEL logger: message key=value …`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line; control characters in values are escaped, so that no name can forge a line."""
+        pairs = getattr(record, "pairs", {})
+        tail = "".join(f" {key}={_plain(value)}" for key, value in pairs.items() if value not in (None, ""))
+        head = f"{_stamp(record.created)} {record.levelname} {record.name}: {record.getMessage()}"
+        trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
+        return head + tail + trace
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Keys `at`, `level`, `logger`, `message`, and the pairs."""
+        line: dict[str, Any] = {
+            "at": _stamp(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        line.update(getattr(record, "pairs", {}))
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def _stamp(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds * 1000) % 1000:03d}Z"
+
+
+def _plain(value: object) -> str:
+    text = str(value)
+    if text.isprintable() and " " not in text:
+        return text
+    return json.dumps(text, ensure_ascii=True)
+
+
+def get(name: str) -> Log:
+    """Logger of one part, such as "watcher.gate"."""
+    return Log(name)
+
+
+def configure(*, style: str = "text", level: str = "INFO") -> None:
+    """Send remesh's logs to standard error. `style` is "text" or "json"."""
+    target = logging.StreamHandler(sys.stderr)
+    target.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
+    root = logging.getLogger("remesh")
+    root.handlers[:] = [target]
+    root.setLevel(level)
+    root.propagate = False

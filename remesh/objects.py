@@ -1,0 +1,244 @@
+"""Slim projections of Kubernetes objects: only the fields that decide.
+
+Plain data without I/O. `remesh.kube.decode` fills them from the API server's JSON with msgspec, which skips all
+other fields while parsing; the cases file and manifests are converted into the same types. Field names are
+Kubernetes' own in snake case (`rename="camel"` maps them).
+"""
+
+from typing import Any
+
+import msgspec
+
+
+class Slim(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
+    """Base of the projections: unknown fields are skipped, absent ones take their default."""
+
+
+class OwnerReference(Slim):
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    api_version: str = ""
+    controller: bool | None = None
+
+
+class ObjectMeta(Slim):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    generate_name: str = ""
+    creation_timestamp: str = ""  # RFC 3339, as the API server writes it
+    deletion_timestamp: str | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    owner_references: list[OwnerReference] | None = None
+
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The owner reference marked as controller, or None."""
+        return next((ref for ref in self.owner_references or () if ref.controller), None)
+
+
+class Container(Slim):
+    name: str = ""
+    image: str = ""
+    restart_policy: str | None = None  # "Always" on an init container makes it a native sidecar
+
+
+class PodSpec(Slim):
+    containers: list[Container] | None = None
+    init_containers: list[Container] | None = None
+    host_network: bool = False
+    node_name: str = ""
+    priority_class_name: str = ""
+    restart_policy: str = ""
+
+
+class Condition(Slim):
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
+class PodStatus(Slim):
+    phase: str = ""
+    reason: str = ""
+    conditions: list[Condition] | None = None
+
+
+class Pod(Slim):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+    status: PodStatus = msgspec.field(default_factory=PodStatus)
+
+    kind = "Pod"  # class constant; the list's items carry no kind
+    api_version = "v1"
+
+    @property
+    def ready(self) -> bool:
+        """True if the condition Ready is True."""
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
+
+
+class TemplateMeta(Slim):
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class PodTemplate(Slim):
+    metadata: TemplateMeta = msgspec.field(default_factory=TemplateMeta)
+    spec: PodSpec = msgspec.field(default_factory=PodSpec)
+
+
+class WorkloadSpec(Slim):
+    replicas: int | None = None
+    template: PodTemplate | None = None
+    parallelism: int | None = None  # Job
+    completions: int | None = None  # Job
+    suspend: bool | None = None  # Job
+    paused: bool | None = None  # Deployment
+
+
+class WorkloadStatus(Slim):
+    replicas: int | None = None
+    ready_replicas: int | None = None
+    observed_generation: int | None = None
+    conditions: list[Condition] | None = None
+    current_replicas: int | None = None  # StatefulSet
+    update_revision: str | None = None  # StatefulSet
+    desired_number_scheduled: int | None = None  # DaemonSet
+    current_number_scheduled: int | None = None  # DaemonSet
+    number_ready: int | None = None  # DaemonSet
+    active: int | None = None  # Job
+    ready: int | None = None  # Job
+    succeeded: int | None = None  # Job
+    failed: int | None = None  # Job
+    start_time: str | None = None  # Job
+
+
+class Workload(Slim):
+    """A ReplicaSet, ReplicationController, StatefulSet, DaemonSet, Job, Deployment or CronJob."""
+
+    kind: str = ""
+    api_version: str = ""
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+    status: WorkloadStatus = msgspec.field(default_factory=WorkloadStatus)
+    template_hash: str = ""  # set by remesh.kube.decode: of the pod template as the API server sent it
+
+
+class NamespaceStatus(Slim):
+    phase: str = ""
+
+
+class Namespace(Slim):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    status: NamespaceStatus = msgspec.field(default_factory=NamespaceStatus)
+
+    @property
+    def terminating(self) -> bool:
+        """True from the deletion request on."""
+        return self.metadata.deletion_timestamp is not None or self.status.phase == "Terminating"
+
+
+class SelectorRequirement(Slim):
+    key: str = ""
+    operator: str = ""
+    values: list[str] | None = None
+
+
+class LabelSelector(Slim):
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[SelectorRequirement] | None = None
+
+
+class ServiceReference(Slim):
+    namespace: str = ""
+    name: str = ""
+    path: str = ""
+    port: int = 443
+
+
+class WebhookClientConfig(Slim):
+    service: ServiceReference | None = None
+    url: str | None = None
+    ca_bundle: str | None = None  # base64, as the API server sends it
+
+
+class RuleWithOperations(Slim):
+    operations: list[str] | None = None
+    api_groups: list[str] | None = None
+    api_versions: list[str] | None = None
+    resources: list[str] | None = None
+    scope: str = "*"
+
+
+class MatchCondition(Slim):
+    name: str = ""
+    expression: str = ""
+
+
+class Webhook(Slim):
+    name: str = ""
+    client_config: WebhookClientConfig = msgspec.field(default_factory=WebhookClientConfig)
+    rules: list[RuleWithOperations] | None = None
+    failure_policy: str = "Fail"
+    match_policy: str = "Equivalent"
+    namespace_selector: LabelSelector | None = None
+    object_selector: LabelSelector | None = None
+    match_conditions: list[MatchCondition] | None = None
+    side_effects: str = "None"
+    timeout_seconds: int = 10
+    reinvocation_policy: str = "Never"
+
+
+class WebhookConfiguration(Slim):
+    """A MutatingWebhookConfiguration."""
+
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    webhooks: list[Webhook] | None = None
+
+
+class EndpointConditions(Slim):
+    ready: bool | None = None
+    serving: bool | None = None
+    terminating: bool | None = None
+
+
+class Endpoint(Slim):
+    addresses: list[str] | None = None
+    conditions: EndpointConditions = msgspec.field(default_factory=EndpointConditions)
+    node_name: str | None = None
+
+
+class EndpointSlice(Slim):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    endpoints: list[Endpoint] | None = None
+
+
+class NodeStatus(Slim):
+    conditions: list[Condition] | None = None
+
+
+class Node(Slim):
+    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    status: NodeStatus = msgspec.field(default_factory=NodeStatus)
+
+    @property
+    def ready(self) -> bool:
+        """True if the condition Ready is True."""
+        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
+
+
+type_of_kind: dict[str, Any] = {
+    "Pod": Pod,
+    "Namespace": Namespace,
+    "Node": Node,
+    "MutatingWebhookConfiguration": WebhookConfiguration,
+    "EndpointSlice": EndpointSlice,
+}
+"""Projection of each kind; every other kind is a `Workload`."""

@@ -1,0 +1,133 @@
+"""The operator's policy: what remesh may do, where, and how fast. One TOML file, every key documented here.
+
+The defaults are the shipped `config/policy.toml`. Durations are in seconds, and the key says so.
+"""
+
+import tomllib
+from enum import StrEnum
+from importlib import resources
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from remesh.errors import ConfigError
+
+
+class Mode(StrEnum):
+    """How far remesh may go."""
+
+    OBSERVE = "observe"  # find, prove and record; never write to the cluster
+    REPAIR = "repair"
+
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, so that a typing mistake is seen."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Scope(Section):
+    """Where remesh looks and acts."""
+
+    protected_namespaces: tuple[str, ...] = ("kube-system", "kube-public", "kube-node-lease")
+    """Never repaired; trouble there is only reported. Injectors' own namespaces' injector pods are always protected."""
+    namespaces: tuple[str, ...] = ()
+    """If not empty, only these namespaces are repaired."""
+
+
+class Detection(Section):
+    """When a workload counts as stuck."""
+
+    silent_seconds: float = Field(default=30.0, ge=0)
+    """A ReplicaSet or ReplicationController without condition that lacks pods for this long is stuck."""
+    no_condition_seconds: float = Field(default=15.0, ge=0)
+    """The same for StatefulSet, DaemonSet and Job, whose status never says why."""
+    api_timeout_seconds: float = Field(default=1020.0, ge=0)
+    """After a time-out that names no webhook: longer than the controller's longest back-off of 1000 s."""
+
+
+class GatePolicy(Section):
+    """When an injector counts as working again."""
+
+    quorum: int = Field(default=1, ge=1)
+    """Ready endpoints that its Service must have."""
+    successes: int = Field(default=3, ge=1, le=100)
+    """Dry runs in a row that must come back with the sidecar."""
+    latency_seconds: float = Field(default=2.0, gt=0, le=30)
+    """A dry run slower than this is a failure."""
+    interval_seconds: float = Field(default=0.2, gt=0)
+    """Pause between dry runs while they succeed."""
+    retry_seconds: float = Field(default=1.0, gt=0)
+    """Pause after a dry run that failed."""
+
+
+class WindowPolicy(Section):
+    """How many pods may be about to be created through one injector."""
+
+    initial: int = Field(default=32, ge=1)
+    minimum: int = Field(default=1, ge=1)
+    maximum: int = Field(default=1000, ge=1)
+
+
+class RepairPolicy(Section):
+    """How often, and what is opted in."""
+
+    max_attempts: int = Field(default=3, ge=1, le=100)
+    """Failed repairs of one owner and template before it is quarantined."""
+    cooldown_seconds: float = Field(default=60.0, ge=0)
+    """Pause after a failed repair of one owner."""
+    verify_seconds: float = Field(default=40.0, gt=0, le=50)
+    """How long a worker watches for the result. Tasks stay below 60 s because of the visibility time-out."""
+    release_deadline_seconds: float = Field(default=120.0, ge=10)
+    """A released finding without outcome after this long is released again: the queue may lose a task."""
+    bare_pods: bool = False
+    """Recreate pods that have no controller."""
+    job_pods: bool = False
+    """Recreate pods of Jobs."""
+
+
+class Policy(Section):
+    """The whole policy file."""
+
+    mode: Mode = Mode.REPAIR
+    scope: Scope = Scope()
+    detection: Detection = Detection()
+    gate: GatePolicy = GatePolicy()
+    window: WindowPolicy = WindowPolicy()
+    repair: RepairPolicy = RepairPolicy()
+
+
+def load_policy(path: Path | None = None) -> Policy:
+    """Read the policy file, or the shipped defaults when `path` is None.
+
+    Raises ConfigError with file, key and line where the file is missing, no TOML, or breaks the model.
+    """
+    name, text = _read(path)
+    try:
+        return Policy.model_validate(tomllib.loads(text))
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: not valid TOML: {error}; correct the file") from error
+    except ValidationError as error:
+        raise ConfigError(first_problem(name, text, error)) from error
+
+
+def _read(path: Path | None) -> tuple[str, str]:
+    if path is None:
+        shipped = resources.files("config") / "policy.toml"
+        return "config/policy.toml", shipped.read_text(encoding="utf-8")
+    try:
+        return str(path), path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise ConfigError(f"policy file {path}: {reason}; give an existing file with --policy") from error
+
+
+def first_problem(name: str, text: str, error: ValidationError) -> str:
+    """One line for the first problem of a validated TOML file: file, line, key, what is wrong."""
+    first = error.errors()[0]
+    key = ".".join(str(part) for part in first["loc"])
+    leaf = str(first["loc"][-1]) if first["loc"] else ""
+    line = next((number for number, row in enumerate(text.splitlines(), 1) if row.split("=")[0].strip() == leaf), None)
+    where = f"{name}:{line}" if line else name
+    problem = "unknown key" if first["type"] == "extra_forbidden" else first["msg"][0].lower() + first["msg"][1:]
+    return f"{where}: {key}: {problem}; see the policy reference"

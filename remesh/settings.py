@@ -1,0 +1,57 @@
+"""Process settings from the environment (prefix `REMESH_`), the same for watcher, workers and command line."""
+
+from functools import lru_cache
+from pathlib import Path
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from remesh.errors import ConfigError
+
+
+class Settings(BaseSettings):
+    """All settings of a process. Secrets are SecretStr and never printed."""
+
+    model_config = SettingsConfigDict(env_prefix="REMESH_", extra="ignore", frozen=True)
+
+    cluster: str = Field(default="default", pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")
+    """Name of this cluster in every key, record and task; several clusters may share one broker."""
+    kubeconfig: Path | None = None
+    """kubeconfig file; default: KUBECONFIG, then ~/.kube/config, then the pod's service account."""
+    context: str | None = None
+    """Context of the kubeconfig; default: its current one."""
+    redis_url: SecretStr = SecretStr("redis://127.0.0.1:6379/0")
+    """Redis of the audit trail and the ledger. `redis://`, `rediss://` or `unix://`."""
+    broker_url: SecretStr | None = None
+    """Celery broker; default: the same Redis."""
+    key_prefix: str = Field(default="remesh:", max_length=64)
+    """Prefix of every key in Redis."""
+    policy: Path | None = None
+    """Policy file; default: the shipped one."""
+    meshes: Path | None = None
+    """Folder of mesh profiles that add to or override the shipped ones."""
+    allow_unsafe_broker: bool = False
+    """Start although Redis has no AOF or may evict keys. Tasks and trail can then be lost."""
+    log_format: str = Field(default="text", pattern="^(text|json)$")
+    log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
+
+    @property
+    def broker(self) -> str:
+        """URL of the Celery broker, with its secret."""
+        return (self.broker_url or self.redis_url).get_secret_value()
+
+
+@lru_cache(maxsize=1)
+def get_settings() -> Settings:
+    """Settings of this process, read once. Raises ConfigError naming the variable that is wrong."""
+    return read_settings()
+
+
+def read_settings() -> Settings:
+    """Settings from the environment as it is now. Raises ConfigError naming the variable that is wrong."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = "REMESH_" + "_".join(str(part) for part in first["loc"]).upper()
+        raise ConfigError(f"{name}: {first['msg'][0].lower()}{first['msg'][1:]}; correct the variable") from error
