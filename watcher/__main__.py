@@ -1,0 +1,5 @@
+"""`python -m watcher`."""
+
+from watcher.main import main
+
+raise SystemExit(main())

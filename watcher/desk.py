@@ -1,0 +1,48 @@
+"""What the parts of the watcher's thread share: the store, the book, trail, ledger, policy and clock."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from remesh.ledger import Ledger
+from remesh.meshes import Profiles
+
+from remesh.audit import Trail
+from remesh.models import Outcome, Result
+from remesh.policy import Policy
+from watcher.findings import Book, Tracked
+from watcher.records import Recorder
+from watcher.store import Store
+
+RETRY_SECONDS = 2.0  # after Redis failed: soon enough to go on when it is back, rare enough not to press it
+
+
+def _utc() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass
+class Desk:
+    """Owned by the watcher's thread; only `store` is touched by others."""
+
+    cluster: str
+    policy: Policy
+    profiles: Profiles
+    store: Store
+    trail: Trail
+    ledger: Ledger
+    now: Callable[[], datetime] = _utc
+    book: Book = field(default_factory=Book)
+    due: dict[str, float] = field(default_factory=dict)  # UID → monotonic time of the next look
+    settling: dict[str, float] = field(default_factory=dict)  # UID → monotonic time until which it is left alone
+
+    def __post_init__(self) -> None:
+        self.record = Recorder(self.trail, self.cluster, self.now)
+
+    def close(self, tracked: Tracked, code: str, reason: str, result: Result = Result.ALREADY_HEALTHY) -> None:
+        """End a finding without a worker: write its outcome, then forget it."""
+        finding = tracked.finding
+        outcome = Outcome(finding_id=finding.id, result=result, code=code, reason=reason)
+        self.record.outcome(tracked, outcome)
+        self.ledger.close_finding(finding.ref.uid, finding.id)
+        self.book.drop(finding.ref.uid)

@@ -1,0 +1,124 @@
+"""The findings that the watcher holds, and what each is waiting for.
+
+Pure bookkeeping: no I/O, and the time is an argument. A finding is the watcher's from first sight until its outcome
+stands in the audit trail; the queue is transport and never memory.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from remesh.models import Finding
+
+CRITICAL = ("system-cluster-critical", "system-node-critical")  # Kubernetes' own priority classes
+
+
+class State(StrEnum):
+    """Where a finding stands."""
+
+    WAITING = "waiting"  # behind the gate, or for room in the window
+    RELEASED = "released"  # its task is with the workers
+    COOLING = "cooling"  # waits until `until`, then behind the gate again
+    REPORTED = "reported"  # not ours to repair; looked at again when the object changes
+    QUARANTINED = "quarantined"  # left alone until template or webhook change
+
+
+@dataclass(slots=True)
+class Tracked:
+    """One finding and its state."""
+
+    finding: Finding
+    state: State = State.WAITING
+    attempt: int = 0  # attempts released so far
+    until: datetime | None = None  # RELEASED: its deadline; COOLING: its end
+    said: str = ""  # code of the last wait or refusal that was recorded, so that it is recorded once
+    held: str = ""  # REPORTED: what the report stands on
+    suspect: bool = False  # its own dry run failed in a way that says more about it than about the injector
+
+    @property
+    def gate(self) -> str:
+        """Key of the injector whose gate it waits behind."""
+        return self.finding.injector.key if self.finding.injector else ""
+
+    @property
+    def order(self) -> tuple[bool, datetime, str]:
+        """Sort key of the release: system-critical first, then the oldest."""
+        return (self.finding.priority_class not in CRITICAL, self.finding.first_seen, self.finding.id)
+
+
+@dataclass(slots=True)
+class Book:
+    """All findings held, by the UID of their object."""
+
+    _by_uid: dict[str, Tracked] = field(default_factory=dict)
+    _uid_of: dict[str, str] = field(default_factory=dict)
+
+    def add(self, finding: Finding) -> Tracked:
+        """Start holding a finding."""
+        tracked = Tracked(finding)
+        self._by_uid[finding.ref.uid] = tracked
+        self._uid_of[finding.id] = finding.ref.uid
+        return tracked
+
+    def drop(self, uid: str) -> Tracked | None:
+        """Stop holding the finding of an object; None if there was none."""
+        tracked = self._by_uid.pop(uid, None)
+        if tracked is not None:
+            self._uid_of.pop(tracked.finding.id, None)
+        return tracked
+
+    def get(self, uid: str) -> Tracked | None:
+        """The finding of an object."""
+        return self._by_uid.get(uid)
+
+    def by_id(self, finding_id: str) -> Tracked | None:
+        """The finding with this id."""
+        return self._by_uid.get(self._uid_of.get(finding_id, ""))
+
+    def __iter__(self) -> Iterator[Tracked]:
+        return iter(list(self._by_uid.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_uid)
+
+    def waiting(self, gate: str) -> list[Tracked]:
+        """What waits behind one gate, in the order of release."""
+        found = (each for each in self._by_uid.values() if each.state is State.WAITING and each.gate == gate)
+        return sorted(found, key=lambda each: each.order)
+
+    def gates(self) -> dict[str, Finding]:
+        """Every gate that something waits behind or has been released through, with one such finding."""
+        active = (State.WAITING, State.RELEASED)
+        return {each.gate: each.finding for each in self._by_uid.values() if each.gate and each.state in active}
+
+    def expired(self, now: datetime) -> list[Tracked]:
+        """Released findings past their deadline, and cooled ones at their end."""
+        return [each for each in self._by_uid.values() if each.until is not None and each.until <= now]
+
+    def next_expiry(self) -> datetime | None:
+        """When `expired` will next have something."""
+        return min((each.until for each in self._by_uid.values() if each.until is not None), default=None)
+
+
+def to_waiting(tracked: Tracked) -> None:
+    """Back behind the gate."""
+    tracked.state, tracked.until, tracked.said, tracked.held = State.WAITING, None, "", ""
+
+
+def to_released(tracked: Tracked, now: datetime, deadline_seconds: float) -> None:
+    """Handed to the workers; released again if no outcome stands in the trail by the deadline."""
+    tracked.state = State.RELEASED
+    tracked.attempt += 1
+    tracked.until = now + timedelta(seconds=deadline_seconds)
+    tracked.said = ""
+
+
+def to_cooling(tracked: Tracked, now: datetime, seconds: float) -> None:
+    """Left alone for a while."""
+    tracked.state, tracked.until = State.COOLING, now + timedelta(seconds=seconds)
+
+
+def to_rest(tracked: Tracked, state: State, held: str = "") -> None:
+    """Reported or quarantined: nothing is scheduled. `held` says what a report stands on."""
+    tracked.state, tracked.until, tracked.held = state, None, held

@@ -1,0 +1,104 @@
+"""The gate of one injector: when does it count as working again?
+
+Pure. A gate opens after `successes` dry runs in a row came back with the sidecar, each fast enough, while its Service
+has ready endpoints at quorum. Readiness alone proves nothing (a wrong caBundle, a network policy and a missing port
+all pass a readiness probe), so the dry run decides. A webhook that refuses dry runs because of side effects leaves
+only readiness plus one canary repair.
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from remesh.models import Probe
+from remesh.policy import GatePolicy
+
+
+class GateStatus(StrEnum):
+    """States of a gate."""
+
+    CLOSED = "closed"
+    OPEN = "open"
+    CANARY = "canary"  # dry runs are refused: one repair goes first, and its outcome decides
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What is known of one injector. Replaced by the functions below, never changed."""
+
+    key: str
+    status: GateStatus = GateStatus.CLOSED
+    passed: int = 0  # dry runs in a row that passed
+    code: str = "not_probed"
+    reason: str = "no dry run yet"
+    probe_seconds: float | None = None
+    ready: int | None = None  # ready endpoints; None for a webhook with a URL
+    canary_passed: bool = False
+
+    @property
+    def releases(self) -> bool:
+        """True if findings may go through."""
+        return self.status is not GateStatus.CLOSED
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The answer of one dry run, as far as the gate cares."""
+
+    probe: Probe
+    code: str
+    reason: str
+    seconds: float | None = None
+
+
+UNSUPPORTED = "dry_run_unsupported"
+
+
+def after_probe(gate: Gate, seen: Seen, policy: GatePolicy) -> Gate:
+    """The gate after one dry run."""
+    if seen.code == UNSUPPORTED:
+        return _without_dry_run(gate)
+    if seen.probe is not Probe.PASSES:
+        return replace(
+            gate, status=GateStatus.CLOSED, passed=0, code=seen.code, reason=seen.reason, probe_seconds=seen.seconds
+        )
+    passed = gate.passed + 1
+    if passed < policy.successes and gate.status is not GateStatus.OPEN:
+        reason = f"{passed} of {policy.successes} dry runs in a row came back with the sidecar"
+        return replace(gate, passed=passed, code="proving", reason=reason, probe_seconds=seen.seconds)
+    reason = "dry runs come back with the sidecar"
+    return replace(gate, status=GateStatus.OPEN, passed=passed, code="open", reason=reason, probe_seconds=seen.seconds)
+
+
+def after_endpoints(gate: Gate, ready: int | None, policy: GatePolicy) -> Gate:
+    """The gate after its Service's endpoints were counted. `ready` is None for a webhook without a Service."""
+    if ready is None or ready >= policy.quorum:
+        return replace(gate, ready=ready)
+    reason = f"{ready} ready endpoints, {policy.quorum} needed"
+    return replace(gate, status=GateStatus.CLOSED, passed=0, code="no_quorum", reason=reason, ready=ready)
+
+
+def after_outcome(gate: Gate, *, injector_worked: bool) -> Gate:
+    """The gate after a repair through it ended: a failure of the injector closes it, a success ends the canary."""
+    if not injector_worked:
+        reason = "a repair found the injector failing again"
+        return replace(
+            gate, status=GateStatus.CLOSED, passed=0, canary_passed=False, code="failed_again", reason=reason
+        )
+    if gate.status is GateStatus.CANARY:
+        reason = "the webhook refuses dry runs; endpoints are ready and the canary repair succeeded"
+        return replace(gate, status=GateStatus.OPEN, canary_passed=True, code="canary_passed", reason=reason)
+    return gate
+
+
+def below_quorum(gate: Gate, policy: GatePolicy) -> bool:
+    """True if a dry run would be pointless: the API server has nobody to call."""
+    return gate.ready is not None and gate.ready < policy.quorum
+
+
+def _without_dry_run(gate: Gate) -> Gate:
+    if gate.canary_passed:
+        return replace(gate, status=GateStatus.OPEN)
+    reason = (
+        "the webhook refuses dry runs (it declares side effects); endpoints are ready, one canary repair goes first"
+    )
+    return replace(gate, status=GateStatus.CANARY, passed=0, code=UNSUPPORTED, reason=reason)

@@ -1,0 +1,197 @@
+"""Looks at objects: what changed is judged by `decide()`, and the book is brought up to date.
+
+Writes to nothing but the audit trail and the ledger.
+"""
+
+import time
+from datetime import datetime
+
+from remesh.decide import counts, decide
+from remesh.detect import finding_for, stuck_reference
+
+from remesh import logs
+from remesh.errors import BrokerError
+from remesh.models import Action, Decision, Finding, InjectorHealth, Result, finding_id
+from remesh.objects import Workload
+from remesh.observe import observe
+from remesh.policy import Mode
+from watcher.desk import RETRY_SECONDS, Desk
+from watcher.findings import State, Tracked, to_released, to_rest, to_waiting
+from watcher.release import Releaser
+
+log = logs.get("watcher.look")
+
+NUDGE_ANNOTATION = "remesh.dev/nudge"
+LEFTOVER_SECONDS = 90.0  # a nudge takes well under a second; older than a task's longest life, it was left behind
+OPEN_FINDING_TTL = 7 * 86400.0  # seconds; longer than any outage one would leave alone
+QUARANTINE_SECONDS = 30.0  # how often it is asked whether somebody cleared a quarantine
+YOUNG_SECONDS = 1.0  # how soon an object that is still too young is looked at again
+
+
+class Looker:
+    """Judges one object at a time."""
+
+    def __init__(self, desk: Desk, releaser: Releaser) -> None:
+        self._desk = desk
+        self._releaser = releaser
+        self._lacking: dict[str, datetime] = {}  # UID → since when it lacks pods
+        self._leftover: dict[str, float] = {}  # UID → monotonic time a nudge annotation was first seen
+
+    def look_at_changes(self) -> None:
+        """Look at what changed since the last round, and at what is due. Raises BrokerError; the rest stays due."""
+        now = time.monotonic()
+        uids = dict.fromkeys(self._desk.store.take_dirty())
+        uids.update(dict.fromkeys(uid for uid, due in self._desk.due.items() if due <= now))
+        pending = list(uids)
+        for position, uid in enumerate(pending):
+            self._desk.due.pop(uid, None)
+            try:
+                self.look(uid)
+            except BrokerError:
+                for left in pending[position:]:
+                    self._desk.due[left] = now + RETRY_SECONDS
+                raise
+
+    def look(self, uid: str) -> None:
+        """Judge one object as it is now."""
+        workload = self._desk.store.workload(uid)
+        if workload is None:
+            self._gone(uid)
+            return
+        settled = self._desk.settling.get(uid, 0.0)
+        if settled > time.monotonic():
+            self._desk.due[uid] = settled
+            return
+        self._desk.settling.pop(uid, None)
+        self._look_for_leftover(workload)
+        decision = self._judge(workload)
+        tracked = self._desk.book.get(uid)
+        if decision.is_finding:
+            self._found(workload, decision, tracked)
+        elif decision.code == "too_young":
+            self._desk.due[uid] = time.monotonic() + YOUNG_SECONDS
+        elif tracked is not None:
+            self._recovered(tracked, decision)
+
+    def _judge(self, workload: Workload) -> Decision:
+        now = self._desk.now()
+        observed = observe(
+            workload, self._desk.store, health=InjectorHealth(), now=now, stuck_since=self._stuck_since(workload, now)
+        )
+        return decide(observed, self._desk.policy, self._desk.profiles, now)
+
+    def _stuck_since(self, workload: Workload, now: datetime) -> datetime | None:
+        uid = workload.metadata.uid
+        numbers = counts(workload)
+        if numbers.current >= numbers.desired:
+            self._lacking.pop(uid, None)
+            return None
+        seen = self._lacking.setdefault(uid, now)
+        reference = stuck_reference(workload)
+        return min(seen, reference) if reference else seen
+
+    def _found(self, workload: Workload, decision: Decision, tracked: Tracked | None) -> None:
+        if tracked is not None and tracked.finding.template_hash != workload.template_hash:
+            self._desk.close(tracked, "template_changed", "the template changed; judged anew")
+            tracked = None
+        if tracked is None:
+            tracked = self._begin(workload, decision)
+        else:
+            self._refresh(tracked, workload, decision)
+        if tracked.state in (State.RELEASED, State.COOLING) or tracked.held == self._held_by(decision):
+            return
+        if self._rests(tracked, decision):
+            return
+        if tracked.state is not State.WAITING:
+            to_waiting(tracked)
+
+    def _rests(self, tracked: Tracked, decision: Decision) -> bool:
+        """Quarantined, or nothing that remesh would ever do: recorded once, then left."""
+        finding = tracked.finding
+        quarantine = self._desk.ledger.quarantined(finding.ref.uid, finding.template_hash)
+        if quarantine is not None:
+            to_rest(tracked, State.QUARANTINED)
+            self._desk.due[finding.ref.uid] = time.monotonic() + QUARANTINE_SECONDS
+            self._desk.record.refusal(tracked, "quarantined", quarantine.reason)
+            return True
+        if Action.NUDGE_OWNER in (decision.action, decision.after_recovery):
+            return False
+        to_rest(tracked, State.REPORTED, self._held_by(decision))
+        self._desk.record.refusal(tracked, decision.code, decision.reason)
+        return True
+
+    def _held_by(self, decision: Decision) -> str:
+        """What a report stands on: while this is the same, the object is not put behind the gate again."""
+        return f"{decision.failure_class}:{self._desk.store.webhooks_version}"
+
+    def _begin(self, workload: Workload, decision: Decision) -> Tracked:
+        now = self._desk.now()
+        finding = self._build(workload, decision, now)
+        candidate = finding_id(self._desk.cluster, finding.ref.uid, finding.template_hash, now.isoformat())
+        kept = self._desk.ledger.open_finding(finding.ref.uid, candidate, OPEN_FINDING_TTL)
+        finding = finding.model_copy(update={"id": kept})
+        self._desk.record.finding(finding)
+        tracked = self._desk.book.add(finding)
+        released = self._desk.ledger.released(kept)
+        if released is not None:  # by this watcher before a restart, or by another
+            tracked.attempt = released.attempt
+            to_released(tracked, now, released.seconds_left)
+            tracked.attempt = released.attempt
+        log.info(
+            "finding",
+            finding=kept,
+            object=str(finding.ref),
+            cause=finding.failure_class.value,
+            mesh=finding.mesh,
+            missing=finding.missing,
+            restored=kept != candidate,
+        )
+        return tracked
+
+    def _build(self, workload: Workload, decision: Decision, first_seen: datetime) -> Finding:
+        observed = observe(workload, self._desk.store, health=InjectorHealth(), now=first_seen)
+        return finding_for(observed, decision, cluster=self._desk.cluster, now=first_seen, first_seen=first_seen)
+
+    def _refresh(self, tracked: Tracked, workload: Workload, decision: Decision) -> None:
+        fresh = self._build(workload, decision, tracked.finding.first_seen)
+        tracked.finding = fresh.model_copy(update={"id": tracked.finding.id})
+
+    def _recovered(self, tracked: Tracked, decision: Decision) -> None:
+        if tracked.state is State.RELEASED:
+            return  # the worker's outcome ends it
+        self._desk.close(tracked, "recovered", f"recovered without a repair: {decision.reason}")
+
+    def _gone(self, uid: str) -> None:
+        for table in (self._desk.due, self._desk.settling, self._lacking, self._leftover):
+            table.pop(uid, None)
+        tracked = self._desk.book.get(uid)
+        if tracked is not None and tracked.state is not State.RELEASED:
+            self._desk.close(tracked, "gone", "the object is gone", Result.OBSOLETE)
+
+    def _look_for_leftover(self, workload: Workload) -> None:
+        uid = workload.metadata.uid
+        if NUDGE_ANNOTATION not in (workload.metadata.annotations or {}):
+            self._leftover.pop(uid, None)
+            return
+        now = time.monotonic()
+        seen = self._leftover.setdefault(uid, now)
+        tracked = self._desk.book.get(uid)
+        if now - seen < LEFTOVER_SECONDS or (tracked is not None and tracked.state is State.RELEASED):
+            self._desk.due[uid] = now + LEFTOVER_SECONDS / 3
+            return
+        del self._leftover[uid]
+        self._send_cleanup(workload)
+
+    def _send_cleanup(self, workload: Workload) -> None:
+        """A nudge annotation was left behind by a worker that died: a worker takes it off."""
+        if self._desk.policy.mode is Mode.OBSERVE:
+            return
+        now = self._desk.now()
+        decision = self._judge(workload)
+        finding = self._build(workload, decision, now)
+        candidate = finding_id(self._desk.cluster, finding.ref.uid, finding.template_hash, now.isoformat())
+        kept = self._desk.ledger.open_finding(finding.ref.uid, candidate, OPEN_FINDING_TTL)
+        finding = finding.model_copy(update={"id": kept, "action": Action.NUDGE_OWNER, "code": "nudge_left_behind"})
+        self._desk.record.finding(finding)
+        tracked = self._desk.book.add(finding)
+        self._releaser.release_one(tracked, None)

@@ -1,0 +1,114 @@
+"""The reflectors of the watcher: one thread a kind, and one for each injector's EndpointSlices.
+
+Which Services are injectors' is read from the live webhook configurations, so the set of those follows them.
+"""
+
+import threading
+from typing import Any
+
+from remesh.kube.transport import KubeClient
+from remesh.kube.watch import Reflector
+from remesh.meshes import Profiles
+
+from remesh import logs
+from remesh.objects import Webhook
+from watcher.store import SERVICE_LABEL, WORKLOAD_KINDS, Store
+
+log = logs.get("watcher.reflect")
+
+KINDS = ("Namespace", "MutatingWebhookConfiguration", "Pod", *WORKLOAD_KINDS)
+
+
+class Reflectors:
+    """Keeps a store current until `stop` is set."""
+
+    def __init__(self, client: KubeClient, store: Store, profiles: Profiles, stop: threading.Event) -> None:
+        self._client = client
+        self._store = store
+        self._profiles = profiles
+        self._stop = stop
+        self._by_kind = {kind: self._reflector(kind) for kind in KINDS}
+        self._services: dict[tuple[str, str], tuple[Reflector, threading.Event]] = {}
+        self._threads: list[threading.Thread] = []
+
+    def start(self) -> None:
+        """Start a thread for each kind, and one that follows the injectors' Services."""
+        for kind, reflector in self._by_kind.items():
+            self._spawn(f"reflect-{kind}", reflector, self._stop)
+        thread = threading.Thread(target=self._follow_services, name="reflect-services", daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def wait_synced(self) -> bool:
+        """Block until every kind has been listed once; False if `stop` was set before."""
+        while not self._stop.is_set():
+            if all(reflector.synced.wait(0.1) for reflector in self._all()):
+                return True
+        return False
+
+    def join(self, seconds: float = 5.0) -> None:
+        """Wait for the threads to end after `stop`."""
+        for thread in self._threads:
+            thread.join(seconds)
+
+    def _all(self) -> list[Reflector]:
+        return [*self._by_kind.values(), *(reflector for reflector, _ in list(self._services.values()))]
+
+    def _spawn(self, name: str, reflector: Reflector, stop: threading.Event) -> None:
+        thread = threading.Thread(target=reflector.run, args=(stop,), name=name, daemon=True)
+        thread.start()
+        self._threads.append(thread)
+
+    def _reflector(self, kind: str) -> Reflector:
+        def on_list(items: list[Any]) -> None:
+            self._store.replace(kind, items)
+
+        def on_event(event: str, item: Any) -> None:
+            self._store.apply(kind, event, item)
+
+        return Reflector(self._client, kind, on_list, on_event)
+
+    def _slices_reflector(self, namespace: str, service: str) -> Reflector:
+        def on_list(items: list[Any]) -> None:
+            self._store.replace_slices(namespace, service, items)
+
+        def on_event(event: str, item: Any) -> None:
+            self._store.apply_slice(namespace, service, event, item)
+
+        return Reflector(
+            self._client,
+            "EndpointSlice",
+            on_list,
+            on_event,
+            namespace=namespace,
+            label_selector=f"{SERVICE_LABEL}={service}",
+        )
+
+    def _follow_services(self) -> None:
+        version = -1
+        while not self._stop.wait(0.05):
+            if self._store.webhooks_version == version:
+                continue
+            version = self._store.webhooks_version
+            self._match(injector_services(self._store.webhooks(), self._profiles))
+        for _, stop in self._services.values():
+            stop.set()
+
+    def _match(self, wanted: set[tuple[str, str]]) -> None:
+        for key in set(self._services) - wanted:
+            self._services.pop(key)[1].set()
+        for key in wanted - set(self._services):
+            reflector, stop = self._slices_reflector(*key), threading.Event()
+            self._services[key] = (reflector, stop)
+            self._spawn(f"reflect-slices-{key[0]}-{key[1]}", reflector, stop)
+            log.info("following an injector's endpoints", namespace=key[0], service=key[1])
+
+
+def injector_services(webhooks: list[tuple[str, Webhook]], profiles: Profiles) -> set[tuple[str, str]]:
+    """Services that live injector webhooks call, as (namespace, name)."""
+    found = set()
+    for configuration, webhook in webhooks:
+        service = webhook.client_config.service
+        if service is not None and profiles.for_webhook(configuration, webhook) is not None:
+            found.add((service.namespace, service.name))
+    return found

@@ -1,0 +1,131 @@
+"""Which waiting findings go to the workers now, and sending them.
+
+The window is counted in pods about to be created: a nudge costs as many as are missing, because the controller then
+creates them all (in batches of 1, 2, 4 … up to 500).
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Protocol
+
+from remesh import logs
+from remesh.errors import BrokerError
+from remesh.models import Action, Finding, RepairRequest
+from remesh.policy import Mode
+from watcher.desk import Desk
+from watcher.findings import State, Tracked, to_released, to_waiting
+from watcher.gate import Gate, GateStatus
+
+log = logs.get("watcher.release")
+
+
+class Sender(Protocol):
+    """Hands a request to the workers."""
+
+    def __call__(self, request: RepairRequest) -> str:
+        """Send it; returns the task id. Raises BrokerError."""
+
+
+def cost(tracked: Tracked) -> int:
+    """Pods that a repair of this finding makes the controller create."""
+    return max(1, tracked.finding.missing)
+
+
+def candidates(gate: Gate, waiting: Sequence[Tracked], released: int) -> list[Tracked]:
+    """What may go through a gate, in order; the window still has to have room for each.
+
+    `released` counts the repairs under way through this gate: behind a canary only one may be.
+    """
+    if not gate.releases:
+        return []
+    ready = [each for each in waiting if not each.suspect] or list(waiting)
+    if gate.status is GateStatus.CANARY:
+        return ready[:1] if released == 0 else []
+    return ready
+
+
+def probe_candidate(waiting: list[Tracked], turn: int) -> Tracked | None:
+    """Whose template the next dry run takes: in turn, those first whose own template is not under suspicion."""
+    trusted = [each for each in waiting if not each.suspect] or waiting
+    return trusted[turn % len(trusted)] if trusted else None
+
+
+class Releaser:
+    """Marks findings as released, records it, and sends them."""
+
+    def __init__(self, desk: Desk, send: Sender) -> None:
+        self._desk = desk
+        self._send = send
+
+    def release(self, gates: Iterable[Gate]) -> None:
+        """Release through every open gate what the window has room for."""
+        for gate in gates:
+            key = gate.key
+            waiting = self._desk.book.waiting(key)
+            if not waiting or not gate.releases:
+                continue
+            if self._desk.policy.mode is Mode.OBSERVE:
+                self._observe_only(waiting)
+                continue
+            under_way = sum(1 for each in self._desk.book if each.gate == key and each.state is State.RELEASED)
+            for tracked in candidates(gate, waiting, under_way):
+                if not self.release_one(tracked, key):
+                    break
+
+    def _observe_only(self, waiting: list[Tracked]) -> None:
+        for tracked in waiting:
+            self._desk.record.refusal(tracked, "observe_mode", "the policy's mode is observe: it would be nudged now")
+
+    def release_one(self, tracked: Tracked, key: str | None) -> bool:
+        """Hand one finding to the workers; False if the window has no room (and so for none behind it)."""
+        finding, repair = tracked.finding, self._desk.policy.repair
+        if key is not None:
+            limit = self._desk.ledger.window_size(key, self._desk.policy.window)
+            room = self._desk.ledger.reserve(key, finding.id, cost(tracked), limit, repair.release_deadline_seconds)
+            if not room:
+                return False
+        attempt = self._desk.ledger.next_attempt(finding.id)
+        request = self._request(finding, attempt)
+        if not self._desk.ledger.mark_released(finding.id, attempt, request.task_id, repair.release_deadline_seconds):
+            self._already_released(tracked)
+            return True
+        tracked.attempt = attempt - 1
+        to_released(tracked, self._desk.now(), repair.release_deadline_seconds)
+        try:
+            self._desk.record.release(tracked, request)
+            self._send(request)
+        except BrokerError:
+            self._unrelease(tracked, key)
+            raise
+        log.info("released", finding=finding.id, object=str(finding.ref), task=request.task_id)
+        return True
+
+    def _already_released(self, tracked: Tracked) -> None:
+        released = self._desk.ledger.released(tracked.finding.id)
+        left = released.seconds_left if released else 1.0
+        tracked.state = State.RELEASED
+        tracked.until = self._desk.now() + timedelta(seconds=left)
+
+    def _unrelease(self, tracked: Tracked, key: str | None) -> None:
+        """Undo a release that could not be sent. If Redis is away for this too, the deadline undoes it."""
+        to_waiting(tracked)
+        try:
+            self._desk.ledger.clear_released(tracked.finding.id)
+            if key is not None:
+                self._desk.ledger.release_reservation(key, tracked.finding.id)
+        except BrokerError as error:
+            log.warning(
+                "a release could not be undone, its deadline will", finding=tracked.finding.id, error=str(error)
+            )
+
+    def _request(self, finding: Finding, attempt: int) -> RepairRequest:
+        return RepairRequest(
+            cluster=self._desk.cluster,
+            finding_id=finding.id,
+            ref=finding.ref,
+            mesh=finding.mesh,
+            cause=finding.failure_class,
+            action=Action.NUDGE_OWNER,  # the only action that the watcher releases; the worker decides again
+            attempt=attempt,
+            requested_at=self._desk.now(),
+        )

@@ -1,0 +1,139 @@
+"""The watcher's own thread: looks at what changed, keeps the gates, releases findings, takes in outcomes.
+
+One thread owns the book and the gates; reflectors, dry runs and the trail's tail run beside it and hand their
+results over through queues and the store's wake-up. Nothing here writes to the cluster.
+"""
+
+import threading
+import time
+from queue import Empty, SimpleQueue
+
+from remesh import logs
+from remesh.errors import BrokerError
+from remesh.models import AuditRecord, Outcome, RecordType, Result
+from watcher.desk import RETRY_SECONDS, Desk
+from watcher.findings import State, Tracked, to_cooling, to_rest, to_waiting
+from watcher.gatekeeper import Gatekeeper, Prober
+from watcher.look import Looker
+from watcher.release import Releaser, Sender
+
+log = logs.get("watcher")
+
+SETTLE_SECONDS = 2.0  # after a repair the watches may still be behind what the worker saw
+SKIPPED_SECONDS = 5.0  # another worker holds the object; its lease is about as long as a repair
+
+
+class Watcher:
+    """The parts, and the loop that drives them."""
+
+    def __init__(self, desk: Desk, send: Sender, probe: Prober) -> None:
+        self._desk = desk
+        self._outcomes: SimpleQueue[AuditRecord] = SimpleQueue()
+        self.releaser = Releaser(desk, send)
+        self.gatekeeper = Gatekeeper(desk, probe)
+        self.looker = Looker(desk, self.releaser)
+
+    def run(self, stop: threading.Event) -> None:
+        """Work until `stop` is set. Failures of Redis are waited out; nothing is lost, because state decides."""
+        threading.Thread(target=self._tail, args=(stop,), name="trail-tail", daemon=True).start()
+        broken = False
+        while not stop.is_set():
+            self._desk.store.wait(self._pause())
+            try:
+                self.tick()
+                if broken:
+                    log.info("redis answers again")
+                broken = False
+            except BrokerError as error:
+                if not broken:
+                    log.warning("redis failed; nothing is released until it answers", error=str(error))
+                broken = True
+                stop.wait(RETRY_SECONDS)
+        self.gatekeeper.close()
+
+    def tick(self) -> None:
+        """One round: outcomes, changed objects, expiries, gates, release."""
+        self._take_outcomes()
+        self.looker.look_at_changes()
+        self._expire()
+        self.gatekeeper.take_results()
+        self.gatekeeper.keep()
+        self.releaser.release(keeper.gate for keeper in self.gatekeeper.keepers.values())
+
+    def _pause(self) -> float:
+        now = time.monotonic()
+        times = [due - now for due in self._desk.due.values()]
+        probe = self.gatekeeper.next_probe()
+        if probe is not None:
+            times.append(probe - now)
+        expiry = self._desk.book.next_expiry()
+        if expiry is not None:
+            times.append((expiry - self._desk.now()).total_seconds())
+        return min(max(min(times, default=1.0), 0.01), 1.0)
+
+    def _tail(self, stop: threading.Event) -> None:
+        position = ""
+        while not stop.is_set():
+            try:
+                position = position or self._desk.trail.last_position()
+                for record in self._desk.trail.tail(position, 1.0):
+                    position = record.position
+                    if record.type is RecordType.OUTCOME:
+                        self._outcomes.put(record)
+                        self._desk.store.wake()
+            except BrokerError as error:
+                log.debug("the trail's tail failed", error=str(error))
+                stop.wait(RETRY_SECONDS)
+
+    def _take_outcomes(self) -> None:
+        while True:
+            try:
+                record = self._outcomes.get_nowait()
+            except Empty:
+                return
+            tracked = self._desk.book.by_id(record.finding_id)
+            if tracked is None or record.actor == self._desk.record.ACTOR:
+                continue
+            self._ended(tracked, Outcome.model_validate(record.details))
+
+    def _ended(self, tracked: Tracked, outcome: Outcome) -> None:
+        uid = tracked.finding.ref.uid
+        log.info(
+            "repair ended",
+            finding=tracked.finding.id,
+            object=str(tracked.finding.ref),
+            result=outcome.result.value,
+            code=outcome.code,
+        )
+        self.gatekeeper.tell(tracked, outcome)
+        self._desk.ledger.clear_released(tracked.finding.id)
+        if outcome.result in (Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY, Result.OBSOLETE):
+            self._desk.book.drop(uid)
+            self._desk.settling[uid] = time.monotonic() + SETTLE_SECONDS
+        elif outcome.result is Result.WAITING:
+            to_waiting(tracked)
+        elif outcome.result is Result.REPORTED:
+            held = f"{tracked.finding.failure_class}:{self._desk.store.webhooks_version}"
+            to_rest(tracked, State.REPORTED, held)
+        elif outcome.result is Result.QUARANTINED:
+            to_rest(tracked, State.QUARANTINED)
+        else:
+            seconds = self._desk.policy.repair.cooldown_seconds if outcome.result is Result.FAILED else SKIPPED_SECONDS
+            to_cooling(tracked, self._desk.now(), seconds)
+        self._desk.due[uid] = time.monotonic()
+
+    def _expire(self) -> None:
+        now = self._desk.now()
+        for tracked in self._desk.book.expired(now):
+            uid = tracked.finding.ref.uid
+            if tracked.state is State.RELEASED:
+                self._overdue(tracked)
+            to_waiting(tracked)
+            self._desk.due[uid] = time.monotonic()
+
+    def _overdue(self, tracked: Tracked) -> None:
+        """No outcome by the deadline: the queue may have lost the task, or its worker hangs."""
+        self._desk.ledger.clear_released(tracked.finding.id)
+        self._desk.ledger.release_reservation(tracked.gate, tracked.finding.id)
+        self._desk.record.note(tracked, "no_outcome", "no outcome by the deadline; released again")
+        log.warning("no outcome by the deadline", finding=tracked.finding.id, object=str(tracked.finding.ref))
