@@ -1,0 +1,122 @@
+"""The tree of commands. Each command's module is imported only when it is the one that runs.
+
+A command's module holds `app`, a `typer.Typer` with one command, or with several for a group such as `quarantine`.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from remesh.cli import exits
+from remesh.cli.options import PARAMETERS, Common
+
+SUMMARY = (
+    "Finds workloads that a sidecar injector's outage left broken, and repairs them gently once it works again.\n\n"
+    "Nothing is written to a cluster except by `repair`, `run` and the workers."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Where a command lives, and its one line in `--help`."""
+
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "scan": Entry("remesh.cli.scan", "Show the findings of now: what is broken, and what would be done."),
+    "explain": Entry("remesh.cli.explain", "Say step by step why an object is a finding, or is not."),
+    "plan": Entry("remesh.cli.plan", "Show what `repair` would do, proven by dry runs; nothing is written."),
+    "repair": Entry("remesh.cli.repair", "Repair targets or every finding through the workers."),
+    "audit": Entry("remesh.cli.audit", "Read the audit trail: who did what, when and why."),
+    "quarantine": Entry("remesh.cli.quarantine", "List or clear owners that are left alone after failed repairs."),
+    "status": Entry("remesh.cli.status", "Show the state of gates, queues, worker and trail."),
+    "check": Entry("remesh.cli.check", "Check access, rights, webhooks, broker and persistence."),
+    "run": Entry("remesh.cli.run", "Run watcher, worker and an embedded Valkey in one command."),
+    "demo": Entry("remesh.cli.demo", "Play an injector's outage and its repair, without a cluster of your own."),
+    "completion": Entry("remesh.cli.completion", "Print the completion script of a shell."),
+    "version": Entry("remesh.cli.version", "Print the version."),
+}
+
+
+class LazyGroup(TyperGroup):
+    """A group that knows its commands by name and imports one when it is called."""
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  typer's signature
+        """Names, in the order of the help."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
+        """The command, imported now; None for an unknown name."""
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        command = typer.main.get_command(import_module(entry.module).app)
+        command.name = cmd_name
+        return command
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
+        """The list of commands from the table above, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """As typer does, with every known name at hand for its suggestions."""
+        self.commands = dict.fromkeys(COMMANDS, TyperCommand(name="known"))
+        return super().resolve_command(ctx, args)
+
+
+def root_callback(ctx: typer.Context, **given: Any) -> None:
+    """Keep the common options that stand before the command's name."""
+    ctx.obj = Common(**given)
+
+
+def build() -> Any:
+    """The command line as a callable group."""
+    _spell_out(root_callback)
+    app = typer.Typer(
+        name="remesh",
+        cls=LazyGroup,
+        help=SUMMARY,
+        epilog=exits.epilog(),
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        context_settings=CONTEXT_SETTINGS,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(root_callback)
+    return typer.main.get_command(app)
+
+
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
+
+
+def one_command(function: Any, **settings: Any) -> typer.Typer:
+    """A `typer.Typer` of one command, with the settings that every command shares."""
+    app = new_app()
+    app.command(epilog=exits.epilog(), context_settings=CONTEXT_SETTINGS, **settings)(function)
+    return app
+
+
+def new_app(**settings: Any) -> typer.Typer:
+    """A `typer.Typer` without markup, tracebacks of its own and completion options."""
+    return typer.Typer(
+        rich_markup_mode=None,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings=CONTEXT_SETTINGS,
+        **settings,
+    )
+
+
+def _spell_out(callback: Any) -> None:
+    import inspect
+
+    context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
+    parameters = [context, *PARAMETERS]
+    callback.__signature__ = inspect.Signature(parameters)
+    callback.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

@@ -1,0 +1,78 @@
+"""Entry of `remesh` and `kubectl remesh`, and the edge where errors become one line and an exit code."""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from remesh.cli import exits
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its code. Never prints a traceback for what a person did."""
+    sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line and return its exit code; errors are printed to standard error as one line each."""
+    try:
+        code = _call(arguments)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except BrokenPipeError:
+        _forget_output()
+        return exits.OK
+    return code
+
+
+def _call(arguments: list[str]) -> int:
+    import typer
+
+    from remesh.cli.app import build
+    from remesh.errors import RemeshError
+
+    try:
+        return int(build().main(args=arguments, prog_name=_program(), standalone_mode=False) or exits.OK)
+    except RemeshError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.Abort:
+        return exits.INTERRUPTED
+    except Exception as error:
+        if (code := _usage_problem(error)) is not None:
+            return code
+        raise
+
+
+def _usage_problem(error: Any) -> int | None:
+    """Exit code of typer's own complaint about a command line, after printing it; None if it is not one."""
+    if not hasattr(error, "format_message"):
+        return None
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stdout.write((context.get_help() if context else "") + "\n")
+        return exits.USAGE
+    command = context.command_path if context else _program()
+    return _fail(f"{error.format_message().rstrip('.')}; see `{command} --help`", exits.USAGE)
+
+
+def _fail(line: str, code: int) -> int:
+    from remesh.cli.text import one_line
+
+    sys.stdout.flush()
+    sys.stderr.write(f"remesh: {one_line(line, limit=2000)}\n")
+    return code
+
+
+def _program() -> str:
+    return "kubectl remesh" if os.path.basename(sys.argv[0]).startswith("kubectl-") else "remesh"  # noqa: PTH119
+
+
+def _forget_output() -> None:
+    """Whoever read the output has gone; keep the interpreter from complaining when it flushes at exit."""
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(silent, sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

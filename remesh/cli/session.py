@@ -1,0 +1,186 @@
+"""What one command works with, made when it is first asked for: settings, policy, cluster, Redis, Celery.
+
+A command that needs no cluster never reads a kubeconfig, and one that needs no Redis never connects to it.
+"""
+
+import os
+from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import SecretStr
+
+from remesh.cli.options import Common
+from remesh.errors import UsageError
+from remesh.meshes import Profiles, load_profiles
+from remesh.policy import Policy, load_policy
+from remesh.settings import Settings, read_settings
+
+if TYPE_CHECKING:
+    from celery import Celery
+
+    from remesh.audit import Trail
+    from remesh.kube.api import Cluster
+    from remesh.kube.config import Access
+    from remesh.ledger import Ledger
+    from remesh.redisdb import RedisClient
+
+OVERRIDES = ("kubeconfig", "context", "cluster", "policy", "meshes")
+
+
+class Session:
+    """One command's surroundings. Everything raises RemeshError with one clear line."""
+
+    def __init__(self, common: Common) -> None:
+        self.common = common
+        self.given = settings_of(common)  # as the environment and the options say
+
+    @cached_property
+    def settings(self) -> Settings:
+        """Settings, with the server of a running `remesh run` where no Redis was named."""
+        if {"redis_url", "broker_url"} & self.given.model_fields_set:
+            return self.given
+        url = running_embedded(self.data_folder)
+        return self.given.model_copy(update={"redis_url": SecretStr(url)}) if url else self.given
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The operator's policy."""
+        return load_policy(self.given.policy)
+
+    @cached_property
+    def profiles(self) -> Profiles:
+        """Mesh profiles, shipped and added."""
+        return load_profiles(self.given.meshes)
+
+    @cached_property
+    def access(self) -> "Access":
+        """Where the API server is, and as whom."""
+        from remesh.kube.config import load_access
+
+        return load_access(self.given.kubeconfig, self.given.context)
+
+    @cached_property
+    def cluster(self) -> "Cluster":
+        """The API server, by typed verbs."""
+        from remesh.kube.api import Cluster
+        from remesh.kube.transport import KubeClient
+
+        return Cluster(KubeClient(self.access))
+
+    @cached_property
+    def redis(self) -> "RedisClient":
+        """The connection to Redis; connects at the first command."""
+        from remesh.redisdb import connect
+
+        return connect(self.settings)
+
+    @cached_property
+    def trail(self) -> "Trail":
+        """The audit trail of this cluster."""
+        from remesh.audit import Trail
+
+        return Trail(self.redis, self.settings.cluster, self.settings.key_prefix)
+
+    @cached_property
+    def ledger(self) -> "Ledger":
+        """Attempts, releases and quarantines of this cluster."""
+        from remesh.ledger import Ledger
+
+        return Ledger(self.redis, self.settings.cluster, self.settings.key_prefix)
+
+    @cached_property
+    def app(self) -> "Celery":
+        """The Celery application that tasks are sent through."""
+        from remesh.queue import make_app
+
+        return make_app(self.settings)
+
+    @cached_property
+    def data_folder(self) -> Path:
+        """Where `remesh run` keeps the embedded server's data."""
+        return data_folder(self.given.cluster)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace asked for, or the context's."""
+        if self.common.all_namespaces and self.common.namespace:
+            raise UsageError("-n and -A exclude each other; give one of them")
+        return self.common.namespace or self.access.namespace
+
+    @property
+    def scope(self) -> str | None:
+        """Namespace to list in; None for all."""
+        if self.common.all_namespaces and not self.common.namespace:
+            return None
+        return self.namespace
+
+    @property
+    def actor(self) -> str:
+        """The person, as the trail names them: `user@host`."""
+        return actor()
+
+    def environment(self) -> dict[str, str]:
+        """Variables that give a child process these settings."""
+        return environment_of(self.settings)
+
+
+def settings_of(common: Common) -> Settings:
+    """Settings from the environment, overridden by the options. Raises ConfigError."""
+    settings = read_settings()
+    changed: dict[str, Any] = {name: getattr(common, name) for name in OVERRIDES if getattr(common, name) is not None}
+    if "cluster" in changed:
+        check_cluster_name(changed["cluster"])
+    return settings.model_copy(update=changed) if changed else settings
+
+
+def check_cluster_name(name: str) -> None:
+    """Raise UsageError if this cannot be a cluster's name in keys and tasks."""
+    import re
+
+    pattern = r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?"
+    if not re.fullmatch(pattern, name):
+        raise UsageError(f"--cluster {name!r}: use at most 63 lower-case letters, digits, '-' and '.'")
+
+
+def environment_of(settings: Settings) -> dict[str, str]:
+    """The same settings as `REMESH_…` variables."""
+    found: dict[str, str] = {}
+    for name in type(settings).model_fields:
+        value = getattr(settings, name)
+        if value is None:
+            continue
+        text = value.get_secret_value() if isinstance(value, SecretStr) else str(value)
+        found[f"REMESH_{name.upper()}"] = text.lower() if isinstance(value, bool) else text
+    return found
+
+
+def data_folder(cluster: str) -> Path:
+    """Folder of one cluster, by its name in the settings, below XDG_STATE_HOME or ~/.local/state."""
+    base = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
+    return Path(base) / "remesh" / cluster
+
+
+def running_embedded(folder: Path) -> str | None:
+    """URL of the embedded server on this folder, if one has its socket there."""
+    from remesh.embedded import socket_path, socket_url
+
+    return socket_url(folder) if socket_path(folder).exists() else None
+
+
+def actor() -> str:
+    """`user@host` of the person at the keyboard."""
+    import getpass
+    import socket
+
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = f"uid-{os.getuid()}"
+    return f"{user}@{socket.gethostname()}"[:253]
+
+
+def utc_now() -> datetime:
+    """The time, aware."""
+    return datetime.now(UTC)
