@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable
 
 from remesh.kube.api import Cluster
-from remesh.kube.config import load_access
 from remesh.kube.probe import ProbeResult, probe
 from remesh.ledger import Ledger
 from remesh.meshes import Profiles, load_profiles
@@ -17,11 +16,13 @@ import watcher
 from remesh import __version__, logs, queue, redisdb
 from remesh.audit import Trail
 from remesh.errors import RemeshError
+from remesh.kube.config import load_access
 from remesh.kube.transport import KubeClient
 from remesh.models import Finding
 from remesh.policy import Mode, Policy, load_policy
 from remesh.settings import Settings, get_settings
 from watcher.desk import Desk
+from watcher.health import Heartbeat, beat_file
 from watcher.reflect import Reflectors
 from watcher.runtime import Watcher
 from watcher.store import Store
@@ -74,15 +75,23 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
         trail=Trail(redis, settings.cluster, settings.key_prefix),
         ledger=Ledger(redis, settings.cluster, settings.key_prefix),
     )
-    main_loop = Watcher(desk, lambda request: queue.send(app, request), _prober(cluster, profiles, policy))
+    heartbeat = Heartbeat(beat_file())
+    main_loop = Watcher(
+        desk,
+        send=lambda request: queue.send(app, request),
+        probe=_prober(cluster, profiles, policy),
+        on_tick=lambda: heartbeat.beat(synced=reflectors.synced),
+    )
     client.version()  # an unreachable cluster or refused credentials end the start, with one line
     began = time.monotonic()
     log.info("watcher starts", version=__version__, cluster=settings.cluster, mode=policy.mode.value)
+    heartbeat.beat(synced=False)
     reflectors.start()
     if reflectors.wait_synced():
         log.info("synced", seconds=round(time.monotonic() - began, 2), **store.counts())
         main_loop.run(stop)
     reflectors.join()
+    heartbeat.remove()
     log.info("watcher stopped")
     return 0
 

@@ -6,11 +6,11 @@ Which Services are injectors' is read from the live webhook configurations, so t
 import threading
 from typing import Any
 
-from remesh.kube.transport import KubeClient
 from remesh.kube.watch import Reflector
 from remesh.meshes import Profiles
 
 from remesh import logs
+from remesh.kube.transport import KubeClient
 from remesh.objects import Webhook
 from watcher.store import SERVICE_LABEL, WORKLOAD_KINDS, Store
 
@@ -45,6 +45,11 @@ class Reflectors:
             if all(reflector.synced.wait(0.1) for reflector in self._all()):
                 return True
         return False
+
+    @property
+    def synced(self) -> bool:
+        """True if every kind has been listed and none has been silent for longer than a watch may be."""
+        return all(each.synced.is_set() and not each.stale for each in self._all())
 
     def join(self, seconds: float = 5.0) -> None:
         """Wait for the threads to end after `stop`."""

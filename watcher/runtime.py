@@ -6,6 +6,7 @@ results over through queues and the store's wake-up. Nothing here writes to the 
 
 import threading
 import time
+from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
 from remesh import logs
@@ -26,8 +27,9 @@ SKIPPED_SECONDS = 5.0  # another worker holds the object; its lease is about as 
 class Watcher:
     """The parts, and the loop that drives them."""
 
-    def __init__(self, desk: Desk, send: Sender, probe: Prober) -> None:
+    def __init__(self, desk: Desk, send: Sender, probe: Prober, on_tick: Callable[[], None] = lambda: None) -> None:
         self._desk = desk
+        self._on_tick = on_tick
         self._outcomes: SimpleQueue[AuditRecord] = SimpleQueue()
         self.releaser = Releaser(desk, send)
         self.gatekeeper = Gatekeeper(desk, probe)
@@ -39,6 +41,7 @@ class Watcher:
         broken = False
         while not stop.is_set():
             self._desk.store.wait(self._pause())
+            self._on_tick()
             try:
                 self.tick()
                 if broken:

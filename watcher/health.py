@@ -1,0 +1,74 @@
+"""Liveness and readiness without a port: the watcher beats into a small file, `python -m watcher.health` reads it.
+
+Exit code 0: the loop runs and every kind has been listed. 1: it is stuck, not synced yet, or not running; one line
+says which.
+"""
+
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+STALE_SECONDS = 30.0  # the loop beats at least once a second; longer means that it hangs
+
+
+def beat_file() -> Path:
+    """The heartbeat's file: REMESH_HEARTBEAT, else one in the temporary folder for each cluster's name."""
+    given = os.environ.get("REMESH_HEARTBEAT")
+    name = f"remesh-watcher-{os.environ.get('REMESH_CLUSTER', 'default')}.json"
+    return Path(given) if given else Path(tempfile.gettempdir()) / name
+
+
+class Heartbeat:
+    """Written by the watcher's loop, at most once a second."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._last = 0.0
+
+    def beat(self, *, synced: bool) -> None:
+        """Say that the loop runs. A full disk must not stop repairs, so a failed write is left to the reader."""
+        now = time.time()
+        if now - self._last < 1.0:
+            return
+        self._last = now
+        text = json.dumps({"at": now, "synced": synced, "pid": os.getpid()})
+        staged = self._path.with_suffix(f".{os.getpid()}")
+        try:
+            staged.write_text(text, encoding="utf-8")
+            staged.replace(self._path)
+        except OSError:
+            return
+
+    def remove(self) -> None:
+        """The watcher ends in good order."""
+        self._path.unlink(missing_ok=True)
+
+
+def problem(path: Path, now: float) -> str | None:
+    """What is wrong with the watcher that beats into `path`, or None."""
+    try:
+        beat = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return f"no heartbeat at {path}: the watcher does not run here"
+    except (OSError, ValueError) as error:
+        return f"heartbeat {path} cannot be read: {error}"
+    age = now - float(beat["at"])
+    if age > STALE_SECONDS:
+        return f"the last heartbeat is {age:.0f} s old: the watcher hangs or has ended"
+    if not beat["synced"]:
+        return "not synced yet: the first lists are still coming in"
+    return None
+
+
+def main() -> int:
+    """Exit code for a container's health check."""
+    wrong = problem(beat_file(), time.time())
+    print(f"watcher: {wrong}" if wrong else "watcher: healthy", file=sys.stderr if wrong else sys.stdout)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
