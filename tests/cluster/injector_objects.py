@@ -1,0 +1,64 @@
+"""The objects of an injector in the clothes of an `InjectorWear`: as its Helm chart would make them, no more."""
+
+import base64
+
+from remesh.testbed import InjectorWear
+from tests.cluster.api import Object
+
+
+def service(wear: InjectorWear) -> Object:
+    """The Service that the webhook configuration names."""
+    port = {"name": "webhook", "port": wear.service_port, "targetPort": wear.target_port, "protocol": "TCP"}
+    return {"metadata": {"name": wear.service}, "spec": {"selector": dict(wear.injector_labels), "ports": [port]}}
+
+
+def deployment(wear: InjectorWear) -> Object:
+    """The Deployment behind the Service; its pods go to different nodes where they can."""
+    labels = dict(wear.injector_labels)
+    apart = {
+        "weight": 100,
+        "podAffinityTerm": {"labelSelector": {"matchLabels": labels}, "topologyKey": "kubernetes.io/hostname"},
+    }
+    container = {
+        "name": "injector",
+        "image": "injector:test",
+        "ports": [{"name": "webhook", "containerPort": wear.target_port}],
+    }
+    template = {
+        "metadata": {"labels": labels},
+        "spec": {
+            "containers": [container],
+            "terminationGracePeriodSeconds": 0,
+            "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
+        },
+    }
+    return {
+        "metadata": {"name": wear.service, "labels": labels},
+        "spec": {"replicas": wear.replicas, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def configuration(wear: InjectorWear, ca_pem: bytes, url: str | None) -> Object:
+    """The MutatingWebhookConfiguration; it calls the Service, or the `url` where the Service cannot be reached."""
+    reach: Object = {"caBundle": base64.b64encode(ca_pem).decode()}
+    if url is None:
+        reach["service"] = {
+            "namespace": wear.namespace,
+            "name": wear.service,
+            "port": wear.service_port,
+            "path": wear.path,
+        }
+    else:
+        reach["url"] = url
+    webhook = {
+        "name": wear.webhook,
+        "clientConfig": reach,
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "failurePolicy": wear.failure_policy,
+        "timeoutSeconds": wear.timeout_seconds,
+        "sideEffects": wear.side_effects,
+        "admissionReviewVersions": ["v1"],
+        "namespaceSelector": dict(wear.namespace_selector),
+        "objectSelector": dict(wear.object_selector),
+    }
+    return {"metadata": {"name": wear.configuration}, "webhooks": [webhook]}
