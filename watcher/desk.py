@@ -4,16 +4,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from remesh.ledger import Ledger
 from remesh.meshes import Profiles
 
 from remesh.audit import Trail
+from remesh.ledger import Ledger
 from remesh.models import Outcome, Result
 from remesh.policy import Policy
-from watcher.findings import Book, Tracked
+from watcher.findings import Book, State, Tracked
 from watcher.records import Recorder
 from watcher.store import Store
 
+NOTE_TTL = 7 * 86400.0  # seconds; as long as an open finding keeps its id
 RETRY_SECONDS = 2.0  # after Redis failed: soon enough to go on when it is back, rare enough not to press it
 
 
@@ -36,8 +37,25 @@ class Desk:
     due: dict[str, float] = field(default_factory=dict)  # UID → monotonic time of the next look
     settling: dict[str, float] = field(default_factory=dict)  # UID → monotonic time until which it is left alone
 
+    _noted: dict[str, State] = field(default_factory=dict)  # UID → state last shown in the ledger
+
     def __post_init__(self) -> None:
         self.record = Recorder(self.trail, self.cluster, self.now)
+
+    def note(self) -> None:
+        """Show findings whose state changed to the command line, and to the next watcher after a restart."""
+        changed = [each for each in self.book if self._noted.get(each.finding.ref.uid) != each.state]
+        self.ledger.note_findings([(each.finding, each.state.value) for each in changed], NOTE_TTL)
+        self._noted = {each.finding.ref.uid: each.state for each in self.book}
+
+    def close_orphans(self) -> None:
+        """Findings of an earlier watcher whose trouble was over before this one looked: their chains get an end."""
+        for row in self.ledger.open_findings():
+            finding = row.finding
+            released = self.ledger.released(finding.id)
+            if self.book.get(finding.ref.uid) is not None or (released is not None and not released.overdue):
+                continue
+            self.close(Tracked(finding), "recovered", "the trouble was over when the watcher looked again")
 
     def close(self, tracked: Tracked, code: str, reason: str, result: Result = Result.ALREADY_HEALTHY) -> None:
         """End a finding without a worker: write its outcome, then forget it."""

@@ -106,12 +106,9 @@ def to_waiting(tracked: Tracked) -> None:
     tracked.state, tracked.until, tracked.said, tracked.held = State.WAITING, None, "", ""
 
 
-def to_released(tracked: Tracked, now: datetime, deadline_seconds: float) -> None:
+def to_released(tracked: Tracked, attempt: int, deadline: datetime) -> None:
     """Handed to the workers; released again if no outcome stands in the trail by the deadline."""
-    tracked.state = State.RELEASED
-    tracked.attempt += 1
-    tracked.until = now + timedelta(seconds=deadline_seconds)
-    tracked.said = ""
+    tracked.state, tracked.attempt, tracked.until, tracked.said = State.RELEASED, attempt, deadline, ""
 
 
 def to_cooling(tracked: Tracked, now: datetime, seconds: float) -> None:

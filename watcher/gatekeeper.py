@@ -11,10 +11,10 @@ from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from remesh.kube.probe import ProbeResult
-from remesh.ledger import GateState
 
 from remesh import logs
 from remesh.errors import RemeshError
+from remesh.ledger import GateState
 from remesh.models import Finding, Outcome, Probe, Result
 from watcher import gate as gates
 from watcher.desk import Desk
@@ -155,10 +155,10 @@ class Gatekeeper:
             GateState(
                 open=gate.releases,
                 since=self._desk.now(),
-                code=gate.code,
                 reason=gate.reason,
                 ready=gate.ready,
                 probe_ms=round(gate.probe_seconds * 1000) if gate.probe_seconds is not None else None,
+                waiting=len(self._desk.book.waiting(gate.key)),
             ),
         )
         if gate.code == "proving":

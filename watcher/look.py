@@ -112,7 +112,8 @@ class Looker:
         if quarantine is not None:
             to_rest(tracked, State.QUARANTINED)
             self._desk.due[finding.ref.uid] = time.monotonic() + QUARANTINE_SECONDS
-            self._desk.record.refusal(tracked, "quarantined", quarantine.reason)
+            reason = f"quarantined since {quarantine.since:%Y-%m-%d %H:%M:%SZ}: its repairs failed"
+            self._desk.record.refusal(tracked, "quarantined", reason)
             return True
         if Action.NUDGE_OWNER in (decision.action, decision.after_recovery):
             return False
@@ -134,9 +135,7 @@ class Looker:
         tracked = self._desk.book.add(finding)
         released = self._desk.ledger.released(kept)
         if released is not None:  # by this watcher before a restart, or by another
-            tracked.attempt = released.attempt
-            to_released(tracked, now, released.seconds_left)
-            tracked.attempt = released.attempt
+            to_released(tracked, released.attempt, released.deadline)
         log.info(
             "finding",
             finding=kept,

@@ -89,8 +89,8 @@ class Releaser:
         if not self._desk.ledger.mark_released(finding.id, attempt, request.task_id, repair.release_deadline_seconds):
             self._already_released(tracked)
             return True
-        tracked.attempt = attempt - 1
-        to_released(tracked, self._desk.now(), repair.release_deadline_seconds)
+        deadline = self._desk.now() + timedelta(seconds=repair.release_deadline_seconds)
+        to_released(tracked, attempt, deadline)
         try:
             self._desk.record.release(tracked, request)
             self._send(request)
@@ -101,10 +101,10 @@ class Releaser:
         return True
 
     def _already_released(self, tracked: Tracked) -> None:
+        """By another watcher, or on demand from the command line: its outcome counts for this finding too."""
         released = self._desk.ledger.released(tracked.finding.id)
-        left = released.seconds_left if released else 1.0
-        tracked.state = State.RELEASED
-        tracked.until = self._desk.now() + timedelta(seconds=left)
+        if released is not None:
+            to_released(tracked, released.attempt, released.deadline)
 
     def _unrelease(self, tracked: Tracked, key: str | None) -> None:
         """Undo a release that could not be sent. If Redis is away for this too, the deadline undoes it."""

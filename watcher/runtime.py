@@ -21,6 +21,7 @@ from watcher.release import Releaser, Sender
 log = logs.get("watcher")
 
 SETTLE_SECONDS = 2.0  # after a repair the watches may still be behind what the worker saw
+SWEEP_SECONDS = 60.0  # how often findings without an owner in this watcher are looked for
 SKIPPED_SECONDS = 5.0  # another worker holds the object; its lease is about as long as a repair
 
 
@@ -30,6 +31,7 @@ class Watcher:
     def __init__(self, desk: Desk, send: Sender, probe: Prober, on_tick: Callable[[], None] = lambda: None) -> None:
         self._desk = desk
         self._on_tick = on_tick
+        self._next_sweep = 0.0
         self._outcomes: SimpleQueue[AuditRecord] = SimpleQueue()
         self.releaser = Releaser(desk, send)
         self.gatekeeper = Gatekeeper(desk, probe)
@@ -62,6 +64,10 @@ class Watcher:
         self.gatekeeper.take_results()
         self.gatekeeper.keep()
         self.releaser.release(keeper.gate for keeper in self.gatekeeper.keepers.values())
+        self._desk.note()
+        if time.monotonic() >= self._next_sweep:
+            self._desk.close_orphans()
+            self._next_sweep = time.monotonic() + SWEEP_SECONDS
 
     def _pause(self) -> float:
         now = time.monotonic()
