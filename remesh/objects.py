@@ -101,6 +101,8 @@ class WorkloadSpec(Slim):
     completions: int | None = None  # Job
     suspend: bool | None = None  # Job
     paused: bool | None = None  # Deployment
+    pod_management_policy: str | None = None  # StatefulSet; None: OrderedReady
+    selector: "LabelSelector | None" = None  # a ReplicationController's plain map is turned into this by remesh.kube
 
 
 class WorkloadStatus(Slim):
@@ -117,6 +119,7 @@ class WorkloadStatus(Slim):
     ready: int | None = None  # Job
     succeeded: int | None = None  # Job
     failed: int | None = None  # Job
+    terminating: int | None = None  # Job
     start_time: str | None = None  # Job
 
 

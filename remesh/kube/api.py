@@ -1,0 +1,280 @@
+"""Typed verbs on one cluster, for workers, watcher, gate and command line.
+
+Reads return projections. All writes pass `_write`, the one place where `dry_run` makes every one of them a dry
+run. Errors are those of `remesh.errors`.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from remesh.errors import ClusterError, Gone, NotFound, RemeshError, UsageError
+from remesh.kube.decode import ListPage, decode_json, decode_list, decode_object, selector_text
+from remesh.kube.resources import KINDS, Resource, resource_of
+from remesh.kube.template import pod_from
+from remesh.kube.transport import JSON, MERGE_PATCH, KubeClient
+from remesh.models import ObjectRef
+from remesh.objects import EndpointSlice, Namespace, Pod, Slim, Webhook, WebhookConfiguration, Workload
+
+FIELD_MANAGER = "remesh"
+PAGE = 500
+"""Objects per page of a list, as in client-go: a page of pods is then about 3 MB."""
+GRACE_SECONDS = 3.0
+"""How much longer than the API server's own deadline a client waits for its answer."""
+LIST_TRIES = 3
+"""A list whose continue token expired (five minutes) starts over; a cluster where that repeats is overloaded."""
+
+# `Cluster.list` hides the builtin from the annotations below it.
+Objects = list[Any]
+Pods = list[Pod]
+Template = Mapping[str, Any]  # a pod template, as the API server has it
+Webhooks = list[tuple[str, Webhook]]  # configuration's name and webhook
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyEndpoints:
+    """Who stands behind a Service now."""
+
+    ready: int = 0
+    total: int = 0
+    nodes: tuple[str, ...] = ()  # of the ready ones
+
+
+@dataclass(frozen=True, slots=True)
+class DryRun:
+    """Answer to a dry run of a pod's creation."""
+
+    pod: Pod | None  # as admission would have it stored
+    seconds: float
+    error: RemeshError | None = None
+    message: str = ""  # the API server's text, for `remesh.classify`
+
+    @property
+    def unsupported(self) -> bool:
+        """True if a webhook refuses dry runs because it declares side effects (BadRequest, never a failure)."""
+        return "does not support dry run" in self.message
+
+
+class Cluster:
+    """One cluster. Thread-safe. With `dry_run` no write has any effect on it."""
+
+    def __init__(self, client: KubeClient, *, dry_run: bool = False) -> None:
+        self.client = client
+        self.dry_run = dry_run
+        self._discovered: dict[tuple[str, str], Resource] = {}
+
+    # Reads
+
+    def get(self, kind: str, namespace: str, name: str) -> Slim:
+        """One object's projection. Raises NotFound."""
+        data = self.client.request("GET", resource_of(kind).path(namespace, name))
+        return cast(Slim, decode_object(kind, data))
+
+    def pod(self, namespace: str, name: str) -> Pod:
+        """One pod. Raises NotFound."""
+        return cast(Pod, self.get("Pod", namespace, name))
+
+    def workload(self, kind: str, namespace: str, name: str) -> Workload:
+        """One ReplicaSet, StatefulSet, … Raises NotFound, UsageError if the kind is no workload."""
+        if not resource_of(kind).workload:
+            raise UsageError(f"{kind} is no workload; give one of {', '.join(workload_kinds())}")
+        return cast(Workload, self.get(kind, namespace, name))
+
+    def namespace(self, name: str) -> Namespace:
+        """One namespace. Raises NotFound."""
+        return cast(Namespace, self.get("Namespace", "", name))
+
+    def get_raw(self, kind: str, namespace: str, name: str, *, api_version: str = "") -> dict[str, Any]:
+        """One object as the API server has it, of any kind. `api_version` is needed for kinds outside `KINDS`."""
+        return self.client.get(self.resource(kind, api_version).path(namespace, name))
+
+    def list(self, kind: str, namespace: str | None = None, label_selector: str | None = None) -> Objects:
+        """All objects' projections, page by page; starts over if the pages expire on the way."""
+        return self.list_page(kind, namespace, label_selector).items
+
+    def list_page(self, kind: str, namespace: str | None = None, label_selector: str | None = None) -> ListPage:
+        """The same as one page, with the resourceVersion from which a watch goes on."""
+        return list_all(self.client, kind, namespace, label_selector)
+
+    def webhooks(self) -> Webhooks:
+        """All live mutating webhooks with their configuration's name, in the order of their call."""
+        return webhooks_of(self.list("MutatingWebhookConfiguration"))
+
+    def endpoints(self, namespace: str, service: str) -> ReadyEndpoints:
+        """Who is ready behind a Service, over all its EndpointSlices."""
+        return count_endpoints(self.list("EndpointSlice", namespace, f"kubernetes.io/service-name={service}"))
+
+    def pods_of(self, workload: Workload) -> Pods:
+        """The workload's pods: found by its selector, kept by their owner's UID."""
+        selector = selector_text(workload.spec.selector)
+        pods: Pods = self.list("Pod", workload.metadata.namespace, selector)
+        uid = workload.metadata.uid
+        return [pod for pod in pods if (owner := pod.metadata.controller) and owner.uid == uid]
+
+    def can_i(
+        self, verb: str, group: str, resource: str, namespace: str | None = None, subresource: str | None = None
+    ) -> bool:
+        """True if RBAC allows it to whoever asks."""
+        attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace or ""}
+        attributes |= {"subresource": subresource} if subresource else {}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        answer = decode_json(self.client.request("POST", path, body=body))  # a question: nothing is stored
+        return bool(answer.get("status", {}).get("allowed"))
+
+    def resource(self, kind: str, api_version: str = "") -> Resource:
+        """Place of any kind in the API: from the table, else by discovery. Raises NotFound."""
+        known = KINDS.get(kind)
+        if known and api_version in ("", known.api_version):
+            return known
+        if not api_version:
+            return resource_of(kind)
+        if (api_version, kind) not in self._discovered:
+            self._discovered[api_version, kind] = self._discover(kind, api_version)
+        return self._discovered[api_version, kind]
+
+    def _discover(self, kind: str, api_version: str) -> Resource:
+        root = Resource(kind, api_version, "")
+        for found in self.client.get(root.path().rstrip("/")).get("resources", ()):
+            if found.get("kind") == kind and "/" not in found.get("name", "/"):
+                return Resource(kind, api_version, found["name"], namespaced=bool(found.get("namespaced")))
+        raise NotFound(f"the cluster has no kind {kind} in {api_version}; check for its CustomResourceDefinition")
+
+    # Dry run of a pod: never stored, so not among the writes
+
+    def dry_run_pod(
+        self, ref: ObjectRef, *, template: Mapping[str, Any] | None = None, timeout: float = 10.0
+    ) -> DryRun:
+        """What admission would make of a pod of `ref`'s own template now. Nothing is stored.
+
+        `template` replaces the one of the live object. `timeout` in seconds is the API server's deadline, too. All
+        errors of the cluster are in the answer; a ref that is gone is NotFound there.
+        """
+        try:
+            owner = self.get_raw(ref.kind, ref.namespace, ref.name, api_version=ref.api_version)
+            if ref.uid and owner.get("metadata", {}).get("uid") != ref.uid:
+                raise NotFound(f"{ref} is another object by now", status=404)
+            pod = pod_from(owner, template)
+        except ClusterError as error:
+            return DryRun(None, 0.0, error, error.message or str(error))
+        return self._dry_run(ref.namespace, pod, timeout)
+
+    def _dry_run(self, namespace: str, pod: Mapping[str, Any], timeout: float) -> DryRun:
+        params = {"dryRun": "All", "timeout": f"{max(1, round(timeout))}s", "fieldManager": FIELD_MANAGER}
+        path, began = resource_of("Pod").path(namespace), time.monotonic()
+        try:
+            data = self.client.request("POST", path, params=params, body=pod, timeout=timeout + GRACE_SECONDS)
+            return DryRun(decode_object("Pod", data), time.monotonic() - began)
+        except ClusterError as error:
+            return DryRun(None, time.monotonic() - began, error, error.message or str(error))
+
+    # Writes
+
+    def annotate(self, ref: ObjectRef, annotations: Mapping[str, str | None], *, uid: str | None = None) -> None:
+        """Set annotations, or remove those that are None, by a merge patch.
+
+        Raises Conflict if the object of that name has another UID than `uid` (default: `ref.uid`), NotFound.
+        """
+        precondition = uid if uid is not None else ref.uid
+        metadata: dict[str, Any] = {"annotations": dict(annotations)}
+        if precondition:
+            metadata["uid"] = precondition  # immutable, so the API server refuses the patch of another object
+        self._write("PATCH", self._path(ref), {"metadata": metadata}, content_type=MERGE_PATCH)
+
+    def evict(self, ref: ObjectRef, *, uid: str | None = None) -> None:
+        """Evict one pod; PodDisruptionBudgets are respected. Raises Throttled ("not now"), Conflict, NotFound."""
+        body = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": ref.name, "namespace": ref.namespace},
+            "deleteOptions": self._delete_options(uid if uid is not None else ref.uid),
+        }
+        self._write("POST", resource_of("Pod").path(ref.namespace, ref.name, "eviction"), body)
+
+    def delete(self, ref: ObjectRef, *, uid: str | None = None, resource_version: str = "") -> None:
+        """Delete one object. Raises Conflict if UID or resourceVersion differ, NotFound."""
+        options = self._delete_options(uid if uid is not None else ref.uid, resource_version)
+        self._write("DELETE", self._path(ref), options)
+
+    def _delete_options(self, uid: str, resource_version: str = "") -> dict[str, Any]:
+        wanted = {"uid": uid, "resourceVersion": resource_version}
+        preconditions = {key: value for key, value in wanted.items() if value}
+        if not preconditions.get("uid"):
+            raise UsageError("a deletion needs the UID of the object that is meant; read the object first")
+        options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": preconditions}
+        # Deletion ignores the query's dryRun where a body is sent, so it stands in both.
+        return options | ({"dryRun": ["All"]} if self.dry_run else {})
+
+    def _path(self, ref: ObjectRef) -> str:
+        return self.resource(ref.kind, ref.api_version).path(ref.namespace, ref.name)
+
+    def _write(self, method: str, path: str, body: Mapping[str, Any], *, content_type: str = JSON) -> None:
+        params: dict[str, str | int] = {} if method == "DELETE" else {"fieldManager": FIELD_MANAGER}
+        if self.dry_run:
+            params["dryRun"] = "All"
+        self.client.request(method, path, params=params, body=body, content_type=content_type)
+
+
+def workload_kinds() -> list[str]:
+    """Kinds that create pods from a template."""
+    return [kind for kind, resource in KINDS.items() if resource.workload]
+
+
+def webhooks_of(configurations: Iterable[WebhookConfiguration]) -> Webhooks:
+    """All webhooks with their configuration's name, in the order in which the API server calls them: by name."""
+    ordered = sorted(configurations, key=lambda found: found.metadata.name)
+    return [(found.metadata.name, webhook) for found in ordered for webhook in found.webhooks or ()]
+
+
+def list_all(
+    client: KubeClient, kind: str, namespace: str | None = None, label_selector: str | None = None
+) -> ListPage:
+    """A whole list, page by page, consistent at one resourceVersion; starts over when its pages expire."""
+    for left in reversed(range(LIST_TRIES)):
+        try:
+            pages = list(_pages(client, resource_of(kind), namespace, label_selector))
+        except Gone:
+            if not left:
+                raise
+            continue
+        items = pages[0].items if len(pages) == 1 else [item for page in pages for item in page.items]
+        return ListPage(items, pages[0].resource_version)
+    raise AssertionError("the last try returns or raises")
+
+
+def _pages(
+    client: KubeClient, resource: Resource, namespace: str | None, label_selector: str | None
+) -> Iterator[ListPage]:
+    params: dict[str, str | int] = {"limit": PAGE}
+    if label_selector:
+        params["labelSelector"] = label_selector
+    while True:
+        data = client.request("GET", resource.path(namespace or ""), params=params, gzip=True)
+        page = decode_list(resource.kind, data)
+        yield page
+        if not page.continue_token:
+            return
+        params["continue"] = page.continue_token
+
+
+def count_endpoints(slices: Iterable[EndpointSlice]) -> ReadyEndpoints:
+    """Distinct endpoints over the slices of one Service.
+
+    A condition that is absent counts as ready (EndpointConditions in discovery/v1). An endpoint that two slices
+    name is one; a dual-stack Service has each pod once per address family, and the larger family counts.
+    """
+    families: dict[bool, dict[str, tuple[bool, str]]] = {False: {}, True: {}}
+    for endpoint in (endpoint for found in slices for endpoint in found.endpoints or ()):
+        ready, node = endpoint.conditions.ready is not False, endpoint.node_name or ""
+        for address in (endpoint.addresses or ())[:1]:
+            family = families[":" in address]
+            before = family.get(address, (False, ""))
+            family[address] = (ready or before[0], node or before[1])
+    chosen = max(families.values(), key=lambda family: (sum(ready for ready, _ in family.values()), len(family)))
+    nodes = sorted({node for ready, node in chosen.values() if ready and node})
+    return ReadyEndpoints(sum(ready for ready, _ in chosen.values()), len(chosen), tuple(nodes))

@@ -1,0 +1,92 @@
+"""Does the injector inject this template now? One dry run, judged.
+
+A reply without the sidecar proves nothing good: behind `failurePolicy: Ignore` a dead injector looks like success.
+So only the sidecar's mark in the reply counts, and only if it came in time.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from remesh.classify import classify
+from remesh.errors import ClusterUnreachable, Conflict, Forbidden, Gone, NotFound, RemeshError, Throttled, Unauthorized
+from remesh.kube.api import Cluster, DryRun
+from remesh.models import FailureClass, ObjectRef, Probe
+from remesh.objects import Pod
+from remesh.policy import GatePolicy
+
+DRY_RUN_UNSUPPORTED = "dry_run_unsupported"
+
+
+class Injected(Protocol):
+    """What a probe needs of a mesh profile."""
+
+    @property
+    def name(self) -> str:
+        """Name of the mesh."""
+
+    def injected(self, pod: Pod) -> bool:
+        """True if the pod carries the marks that only the mesh's webhook writes."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeResult:
+    """What one dry run showed. `code` for machines, `reason` for people, `message` from the API server."""
+
+    probe: Probe
+    seconds: float
+    code: str
+    reason: str
+    message: str = ""
+    failure_class: FailureClass = FailureClass.HEALTHY
+
+
+def probe(cluster: Cluster, ref: ObjectRef, profile: Injected, gate: GatePolicy) -> ProbeResult:
+    """Dry-run a pod of `ref`'s own template and look for `profile`'s sidecar in the reply.
+
+    Takes about `gate.latency_seconds` plus a second at most. Raises nothing: what failed is in the result.
+    """
+    # One second past the bound is enough to know; a hung webhook would hold the API server for its own time-out.
+    return judge(cluster.dry_run_pod(ref, timeout=gate.latency_seconds + 1), profile, gate.latency_seconds)
+
+
+def judge(answer: DryRun, profile: Injected, latency_seconds: float) -> ProbeResult:
+    """Judge the answer to a dry run. Pure."""
+    if answer.unsupported:
+        reason = "a webhook declares side effects, so the API server refuses dry runs through it"
+        return _unknown(answer, DRY_RUN_UNSUPPORTED, reason)
+    if answer.error is not None:
+        return _failed(answer, answer.error)
+    if answer.pod is None or not profile.injected(answer.pod):
+        reason = f"the dry run was answered without the {profile.name} sidecar"
+        return ProbeResult(Probe.FAILS, answer.seconds, "no_sidecar", reason, "", FailureClass.MISSING_SIDECAR)
+    if answer.seconds > latency_seconds:
+        reason = f"the sidecar came after {answer.seconds:.1f} s, later than {latency_seconds:g} s"
+        return ProbeResult(Probe.FAILS, answer.seconds, "too_slow", reason, "", FailureClass.WEBHOOK_TIMEOUT)
+    reason = f"the dry run came back with the {profile.name} sidecar in {answer.seconds * 1000:.0f} ms"
+    return ProbeResult(Probe.PASSES, answer.seconds, "sidecar_in_reply", reason)
+
+
+_INCONCLUSIVE: tuple[tuple[type[RemeshError], str, str], ...] = (
+    (NotFound, "owner_gone", "the object is gone, so there is no template to try"),
+    (Forbidden, "no_right", "the right to dry-run pods is missing"),
+    (Unauthorized, "no_credentials", "the API server refused the credentials"),
+    (Throttled, "throttled", "the API server is busy"),
+    (Conflict, "conflict", "the API server asked to try again"),
+    (Gone, "conflict", "the API server asked to try again"),
+)
+
+
+def _failed(answer: DryRun, error: RemeshError) -> ProbeResult:
+    for kind, code, reason in _INCONCLUSIVE:
+        if isinstance(error, kind):
+            return _unknown(answer, code, reason)
+    if isinstance(error, ClusterUnreachable) and error.status != 504:  # 504: the API server's own deadline passed
+        return _unknown(answer, "api_unreachable", str(error))
+    found = classify(answer.message)
+    reason = f"the dry run was refused: {found.value.replace('_', ' ')}"
+    return ProbeResult(Probe.FAILS, answer.seconds, found.value, reason, answer.message, found)
+
+
+def _unknown(answer: DryRun, code: str, reason: str) -> ProbeResult:
+    found = FailureClass.UNKNOWN_API_ERROR
+    return ProbeResult(Probe.UNKNOWN, answer.seconds, code, reason, answer.message, found)
