@@ -1,0 +1,492 @@
+"""The verbs of the API server on stored objects: what HTTP requests and the controllers both go through."""
+
+import base64
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from remesh.sim import defaults, status
+from remesh.sim import resources as res
+from remesh.sim.admission import Admission, Attributes
+from remesh.sim.eviction import claim_disruption
+from remesh.sim.objects import (
+    Obj,
+    cluster_ip,
+    copy,
+    generated_name,
+    is_finished,
+    is_terminating,
+    meta,
+    new_uid,
+    now,
+    uid_of,
+)
+from remesh.sim.patches import apply_patch
+from remesh.sim.resources import Resource
+from remesh.sim.selectors import LabelTest, ObjectTest
+from remesh.sim.store import Store, Stored, VersionMismatch
+
+# kube-apiserver gives a write this long at most, webhooks included (apiserver handlers, requestTimeoutUpperBound).
+REQUEST_SECONDS = 34.0
+_KEPT_SNAPSHOTS = 32  # lists that can be continued at the same time
+_GENERATE_NAME_TRIES = 8
+
+Change = Callable[[Obj], Obj]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One answer to a list: the items with the version they were read at."""
+
+    items: list[Stored]
+    version: int
+    token: str = ""
+    remaining: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a list or a watch narrows down to."""
+
+    namespace: str = ""
+    labels: LabelTest | None = None
+    fields: ObjectTest | None = None
+
+    def wants(self, obj: Obj) -> bool:
+        metadata = meta(obj)
+        if self.namespace and metadata.get("namespace") != self.namespace:
+            return False
+        if self.labels is not None and not self.labels(metadata.get("labels") or {}):
+            return False
+        return self.fields is None or self.fields(obj)
+
+    @property
+    def is_narrow(self) -> bool:
+        return self.labels is not None or self.fields is not None
+
+
+@dataclass(slots=True)
+class DeleteOptions:
+    """The body of a DELETE (or of an eviction's deleteOptions), read leniently."""
+
+    uid: str = ""
+    version: str = ""
+    propagation: str = ""
+    grace: int | None = None
+    dry_run: bool = False
+
+    @classmethod
+    def read(cls, body: Mapping[str, Any] | None) -> "DeleteOptions":
+        body = body or {}
+        preconditions = body.get("preconditions") or {}
+        return cls(
+            uid=preconditions.get("uid") or "",
+            version=preconditions.get("resourceVersion") or "",
+            propagation=body.get("propagationPolicy") or "",
+            grace=body.get("gracePeriodSeconds"),
+            dry_run="All" in (body.get("dryRun") or ()),
+        )
+
+
+@dataclass
+class ApiServer:
+    """Reads and writes with admission, defaults, validation, versions and preconditions. Thread-safe."""
+
+    store: Store
+    admission: Admission
+    _snapshots: OrderedDict[str, list[Stored]] = field(default_factory=OrderedDict)
+    _snapshot_lock: threading.Lock = field(default_factory=threading.Lock)
+
+    # Reading
+
+    def get(self, resource: Resource, namespace: str, name: str) -> Stored:
+        """Raises StatusError (404)."""
+        stored = self.store.get(resource, namespace, name)
+        if stored is None:
+            raise status.not_found(resource, name)
+        return stored
+
+    def page(self, resource: Resource, selection: Selection, *, limit: int = 0, token: str = "") -> Page:
+        """One page. All pages of one list show the objects as they were when its first page was read."""
+        if token:
+            version, start, items = self._continued(token)
+        else:
+            version, items = self.store.snapshot(resource, selection.namespace)
+            start = 0
+            if selection.is_narrow:
+                items = [item for item in items if selection.wants(item.obj)]
+        if not limit or len(items) - start <= limit:
+            return Page(items[start:], version)
+        end = start + limit
+        remaining = None if selection.is_narrow else len(items) - end
+        return Page(items[start:end], version, self._token(resource, version, end, items), remaining)
+
+    def _token(self, resource: Resource, version: int, start: int, items: list[Stored]) -> str:
+        name = f"{resource.qualified}/{version}/{id(items)}"
+        with self._snapshot_lock:
+            self._snapshots[name] = items
+            while len(self._snapshots) > _KEPT_SNAPSHOTS:
+                self._snapshots.popitem(last=False)
+        raw = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": version, "start": start, "list": name})
+        return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+    def _continued(self, token: str) -> tuple[int, int, list[Stored]]:
+        try:
+            raw = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+            version, start, name = int(raw["rv"]), int(raw["start"]), str(raw["list"])
+        except (ValueError, KeyError, TypeError, msgspec.DecodeError):
+            raise status.bad_request("continue key is not valid: illegal base64 data") from None
+        with self._snapshot_lock:
+            items = self._snapshots.get(name)
+        if items is None:
+            message = (
+                "The provided continue parameter is too old to display a consistent list result. "
+                "You must start a new list without the continue parameter."
+            )
+            raise status.expired(message)
+        return version, start, items
+
+    # Creating
+
+    def create(
+        self,
+        resource: Resource,
+        namespace: str,
+        obj: Obj,
+        *,
+        dry_run: bool = False,
+        deadline: float | None = None,
+    ) -> Stored:
+        """Admit and store a new object; with `dry_run` all but the storing is done.
+
+        `deadline` is on the monotonic clock, in seconds. Raises StatusError.
+        """
+        obj = self._prepared(resource, namespace, copy(obj))
+        deadline = deadline if deadline is not None else time.monotonic() + REQUEST_SECONDS
+        attributes = Attributes(resource, "CREATE", namespace, dry_run, deadline)
+        self._require_namespace(resource, namespace, obj)
+        obj = self.admission.mutate(attributes, obj)
+        for _ in range(_GENERATE_NAME_TRIES):
+            candidate = self._named(resource, obj)
+            self.admission.validate(attributes, candidate)
+            if dry_run:
+                return self._rehearsed(resource, namespace, candidate)
+            try:
+                return self.store.insert(resource, candidate)
+            except VersionMismatch:
+                if meta(obj).get("name"):
+                    break
+        raise status.already_exists(resource, meta(candidate)["name"])
+
+    def _prepared(self, resource: Resource, namespace: str, obj: Obj) -> Obj:
+        kind, version = obj.pop("kind", resource.kind), obj.pop("apiVersion", resource.api_version)
+        if (kind, version) != (resource.kind, resource.api_version):
+            message = f"{resource.kind} in version {resource.version} cannot be handled as a {kind} ({version})"
+            raise status.bad_request(message)
+        metadata = obj.setdefault("metadata", {})
+        if not metadata.get("name") and not metadata.get("generateName"):
+            why = "Required value: name or generateName is required"
+            raise status.invalid(resource, "", "metadata.name", why, "FieldValueRequired")
+        if resource.namespaced and metadata.setdefault("namespace", namespace) != namespace:
+            raise status.bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request"
+            )
+        for field_name in ("resourceVersion", "uid", "creationTimestamp", "deletionTimestamp", "managedFields"):
+            metadata.pop(field_name, None)
+        for field_name in [key for key, value in metadata.items() if value in ({}, [], None)]:
+            del metadata[field_name]
+        metadata.pop("generation", None)
+        if resource.has_status and resource is not res.NODES:
+            obj.pop("status", None)
+        defaults.fill(resource, obj)
+        return obj
+
+    def _require_namespace(self, resource: Resource, namespace: str, obj: Obj) -> None:
+        if not resource.namespaced:
+            return
+        found = self.get(res.NAMESPACES, "", namespace)
+        if is_terminating(found.obj):
+            name = meta(obj).get("name") or meta(obj).get("generateName", "")
+            why = f"unable to create new content in namespace {namespace} because it is being terminated"
+            cause = {
+                "reason": "NamespaceTerminating",
+                "message": f"namespace {namespace} is being terminated",
+                "field": "metadata.namespace",
+            }
+            raise status.forbidden(resource, name, why, [cause])
+
+    def _named(self, resource: Resource, admitted: Obj) -> Obj:
+        obj = copy(admitted)
+        metadata = meta(obj)
+        if not metadata.get("name"):
+            metadata["name"] = generated_name(metadata["generateName"])
+        metadata["uid"] = new_uid()
+        metadata["creationTimestamp"] = now()
+        if resource.has_generation:
+            metadata["generation"] = 1
+        defaults.fill(resource, obj)
+        defaults.validate(resource, obj)
+        if resource is res.PODS:
+            obj["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
+        elif resource.has_status and resource is not res.NODES:
+            obj.setdefault("status", {})
+        if resource is res.SERVICES and not obj["spec"].get("clusterIP"):
+            obj["spec"]["clusterIP"] = cluster_ip(metadata["uid"])
+        return obj
+
+    def _rehearsed(self, resource: Resource, namespace: str, obj: Obj) -> Stored:
+        if self.store.get(resource, namespace if resource.namespaced else "", meta(obj)["name"]) is not None:
+            raise status.already_exists(resource, meta(obj)["name"])
+        return Stored(obj, msgspec.json.encode(obj), 0)
+
+    # Changing
+
+    def update(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        obj: Obj,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Stored:
+        """Replace an object (or its status). Raises StatusError: 404, 409, 422."""
+        given = copy(obj)
+        given.pop("kind", None)
+        given.pop("apiVersion", None)
+        stored = self.get(resource, namespace, name)
+        uid = given.get("metadata", {}).get("uid")
+        if uid and uid != uid_of(stored.obj):
+            raise status.conflict(resource, name, _uid_mismatch(uid, uid_of(stored.obj)))
+        return self.change(
+            resource, namespace, name, lambda _old: copy(given), subresource=subresource, dry_run=dry_run
+        )
+
+    def patch(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        media_type: str,
+        patch: Any,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Stored:
+        """Patch an object (or its status). Raises StatusError: 400, 404, 409, 422."""
+
+        def patched(old: Obj) -> Obj:
+            named = {"kind": resource.kind, "apiVersion": resource.api_version, **old}
+            new = apply_patch(media_type, named, patch)
+            new.pop("kind", None)
+            new.pop("apiVersion", None)
+            return copy(new)
+
+        return self.change(resource, namespace, name, patched, subresource=subresource, dry_run=dry_run)
+
+    def change(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        change: Change,
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> Stored:
+        """Apply `change` to a copy of the object as it is now, again when somebody else was quicker."""
+        while True:
+            old = self.get(resource, namespace, name)
+            new = self._merged(resource, old, change(copy(old.obj)), subresource)
+            if new == old.obj:
+                return old
+            if not subresource:
+                defaults.validate(resource, new)
+            if dry_run:
+                return Stored(new, msgspec.json.encode(new), old.version)
+            try:
+                return self._commit(resource, old, new)
+            except VersionMismatch:
+                continue
+
+    def _merged(self, resource: Resource, old: Stored, new: Obj, subresource: str) -> Obj:
+        metadata = new.setdefault("metadata", {})
+        name = meta(old.obj)["name"]
+        version = metadata.get("resourceVersion")
+        if version and version != meta(old.obj)["resourceVersion"]:
+            raise status.modified_conflict(resource, name)
+        _require_immutable(resource, meta(old.obj), metadata)
+        if subresource == "status":
+            return {**old.obj, "status": new.get("status") or {}}
+        if subresource == "binding":
+            return {**old.obj, "spec": new["spec"], "status": new["status"]}
+        merged = {**new, "metadata": _kept_metadata(meta(old.obj), metadata)}
+        if resource.has_status and subresource != "finalize":
+            merged.pop("status", None)
+            if "status" in old.obj:
+                merged["status"] = old.obj["status"]
+        defaults.fill(resource, merged)
+        if resource.has_generation and _content(merged) != _content(old.obj):
+            merged["metadata"]["generation"] = meta(old.obj).get("generation", 1) + 1
+        return merged
+
+    def _commit(self, resource: Resource, old: Stored, new: Obj) -> Stored:
+        if is_terminating(new) and not _holds(new):
+            return self.store.remove(resource, self.store.replace(resource, old, new))
+        return self.store.replace(resource, old, new)
+
+    # Deleting
+
+    def delete(self, resource: Resource, namespace: str, name: str, options: DeleteOptions) -> Stored | None:
+        """Delete an object, gracefully where its kind asks for it.
+
+        Returns the object when it is still there (terminating) or was a pod, None when it is simply gone.
+        Raises StatusError: 404, and 409 when a precondition does not hold.
+        """
+        while True:
+            old = self.get(resource, namespace, name)
+            _check_preconditions(resource, old, options)
+            if options.dry_run:
+                return old
+            try:
+                return self._delete(resource, old, options)
+            except VersionMismatch:
+                continue
+
+    def _delete(self, resource: Resource, old: Stored, options: DeleteOptions) -> Stored | None:
+        new = copy(old.obj)
+        metadata = meta(new)
+        present = metadata.get("finalizers") or []
+        finalizers = _finalizers_for(resource, present, options.propagation)
+        grace = _grace(resource, old.obj, options)
+        if not finalizers and not grace and resource is not res.NAMESPACES:
+            gone = self.store.remove(resource, old)
+            return gone if resource is res.PODS else None
+        if is_terminating(old.obj) and finalizers == present and grace == metadata["deletionGracePeriodSeconds"]:
+            return old
+        metadata.setdefault("deletionTimestamp", now())
+        metadata["deletionGracePeriodSeconds"] = grace
+        if finalizers:
+            metadata["finalizers"] = finalizers
+        if resource.has_generation and not is_terminating(old.obj):
+            metadata["generation"] = metadata.get("generation", 1) + 1
+        if resource is res.NAMESPACES:
+            new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
+        return self.store.replace(resource, old, new)
+
+    def remove_now(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
+        """What a kubelet or the namespace controller does in the end: the object goes, if it is still that one."""
+        options = DeleteOptions(uid=uid, grace=0)
+        try:
+            self.delete(resource, namespace, name, options)
+        except status.StatusError as error:
+            if error.code not in (404, 409):
+                raise
+
+    def evict(self, namespace: str, name: str, eviction: Obj) -> Obj:
+        """The eviction subresource: deletes the pod if its disruption budget allows it.
+
+        Raises StatusError: 404, 409 (precondition), 429 (budget), 500 (several budgets).
+        """
+        options = DeleteOptions.read(eviction.get("deleteOptions"))
+        pod = self.get(res.PODS, namespace, name)
+        _check_preconditions(res.PODS, pod, options)
+        if not is_finished(pod.obj) and pod.obj["status"].get("phase") != "Pending" and not is_terminating(pod.obj):
+            claim_disruption(self, pod.obj, dry_run=options.dry_run)
+        self.delete(res.PODS, namespace, name, options)
+        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
+
+
+def _content(obj: Obj) -> Obj:
+    return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
+
+
+def _holds(obj: Obj) -> bool:
+    """Whether a terminating object must stay for now."""
+    metadata = meta(obj)
+    if metadata.get("finalizers") or metadata.get("deletionGracePeriodSeconds"):
+        return True
+    return bool((obj.get("spec") or {}).get("finalizers"))  # a namespace's own
+
+
+def _require_immutable(resource: Resource, old: Obj, new: Obj) -> None:
+    for field_name in ("name", "namespace", "uid"):
+        value = new.get(field_name)
+        if not value or value == old.get(field_name):
+            continue
+        if field_name == "uid":
+            why = f'Invalid value: "{value}": field is immutable'
+            raise status.invalid(resource, old["name"], "metadata.uid", why)
+        raise status.bad_request(
+            f"the {field_name} of the object ({value}) does not match the {field_name} on the URL"
+            f" ({old.get(field_name)})"
+        )
+
+
+_SERVER_OWNED = (
+    "name",
+    "namespace",
+    "generateName",
+    "uid",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "generation",
+    "resourceVersion",
+)
+
+
+def _kept_metadata(old: Obj, new: Obj) -> Obj:
+    kept = {key: value for key, value in new.items() if key not in _SERVER_OWNED and value not in ({}, [], None)}
+    kept.pop("managedFields", None)
+    return {**kept, **{key: old[key] for key in _SERVER_OWNED if key in old}}
+
+
+def _uid_mismatch(wanted: str, present: str) -> str:
+    return f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {present}"
+
+
+def _check_preconditions(resource: Resource, stored: Stored, options: DeleteOptions) -> None:
+    metadata = meta(stored.obj)
+    if options.uid and options.uid != metadata["uid"]:
+        why = f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']})."
+        raise status.conflict(
+            resource, metadata["name"], f"{why} The object might have been deleted and then recreated"
+        )
+    if options.version and options.version != metadata["resourceVersion"]:
+        why = (
+            f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion"
+            f" in record ({metadata['resourceVersion']})."
+        )
+        raise status.conflict(resource, metadata["name"], f"{why} The object might have been modified")
+
+
+def _finalizers_for(resource: Resource, present: list[str], propagation: str) -> list[str]:
+    kept = [name for name in present if name not in ("orphan", "foregroundDeletion")]
+    if not propagation and resource.orphans_by_default:
+        propagation = "Orphan"
+    if propagation == "Orphan":
+        kept.append("orphan")
+    elif propagation == "Foreground":
+        kept.append("foregroundDeletion")
+    elif not propagation:
+        return present
+    return kept
+
+
+def _grace(resource: Resource, obj: Obj, options: DeleteOptions) -> int:
+    """Seconds that a deleted object stays for its kubelet to stop it; only pods on a node have any."""
+    if resource is not res.PODS or is_finished(obj) or not obj["spec"].get("nodeName"):
+        return 0
+    grace: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
+    if options.grace is not None:
+        grace = max(0, options.grace)
+    # A second deletion can only shorten the time that the first one has given.
+    given: int = meta(obj).get("deletionGracePeriodSeconds", grace)
+    return min(grace, given)
