@@ -1,0 +1,373 @@
+"""The audit trail: one Redis stream per cluster that only grows.
+
+Watcher, workers and command line append; `remesh audit` reads. It guarantees:
+
+- append-only: nothing here changes or deletes a record, except `trim_before`, which a person calls after an export;
+- a repeat is harmless: the first record of a `record_id` stays, and its position is returned again;
+- all or nothing: stream, indexes and memory of ids change in one script, so a reader never sees half a record;
+- order is the server's: positions are stream ids that the server gives, so clocks of writers do not matter;
+- it fails closed: whatever goes wrong is TrailUnavailable, and the caller then touches nothing.
+
+Keys, all beginning with `{prefix}{{cluster}}:`
+
+    trail              the stream; one field `r` per entry, holding the record as compact JSON
+    trail:id:<id>      position of the record of that id
+    trail:f:<finding>  index: positions of one finding's records
+    trail:o:<object>   index: positions of one object's records and of what it owns, by kind, namespace and name
+
+An index is a sorted set (score: milliseconds, member: position). A stream would do as well, but an almost empty one
+takes 4 KiB, because the server allocates a whole node at once; there are two or three of them per finding.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any
+from uuid import uuid4
+
+from pydantic import ValidationError
+
+from remesh import logs
+from remesh.errors import UsageError
+from remesh.models import AuditRecord, Finding, ObjectRef, RecordType, RepairRequest
+from remesh.redisdb import RedisClient, key_base, trail_translated
+
+# How long a record's id is remembered. Repeats come from redelivered tasks (minutes), from findings released again
+# (minutes) and from watchers and brokers back after an outage (a long weekend). A later one costs a second line.
+DEDUPE_SECONDS = 7 * 24 * 3600
+PAGE = 500  # entries per read: about 300 kB
+BATCH = 1000  # records per pipeline: the server answers others in between
+# Below redisdb.ANSWER_SECONDS, or the client would take a quiet stream for a dead server.
+LONGEST_BLOCK_SECONDS = 2.0
+
+_APPEND = """
+local known = redis.call('GET', KEYS[2])
+if known then return known end
+local position = redis.call('XADD', KEYS[1], '*', 'r', ARGV[1])
+local ms = string.match(position, '^%d+')
+for i = 3, #KEYS do redis.call('ZADD', KEYS[i], ms, position) end
+redis.call('SET', KEYS[2], position, 'EX', ARGV[2])
+return position
+"""
+
+log = logs.get("audit")
+
+
+class Trail:
+    """The audit trail of one cluster. Thread-safe, as its client is."""
+
+    def __init__(self, redis: RedisClient, cluster: str, prefix: str = "remesh:") -> None:
+        self._redis = redis
+        self._cluster = cluster
+        self._key = key_base(prefix, cluster) + "trail"
+        self._append = redis.register_script(_APPEND)
+
+    def append(self, record: AuditRecord) -> str:
+        """Write one record and return its position; a known `record_id` returns the first one's position.
+
+        On return the server has it in its append-only file's buffer, which is on disk within a second (everysec).
+        Raises TrailUnavailable.
+        """
+        with trail_translated(self._redis, _CANNOT_WRITE):
+            return str(self._append(keys=self._keys(record), args=[_encode(record), DEDUPE_SECONDS]))
+
+    def append_many(self, records: Iterable[AuditRecord]) -> list[str]:
+        """Write many records in their order, some thousand per round trip; positions in the same order.
+
+        Raises TrailUnavailable; an unknown part is then written, and calling it again completes the rest.
+        """
+        positions: list[str] = []
+        source = iter(records)
+        while batch := list(islice(source, BATCH)):
+            positions += self._append_batch(batch)
+        return positions
+
+    def _append_batch(self, batch: Sequence[AuditRecord]) -> list[str]:
+        with trail_translated(self._redis, _CANNOT_WRITE), self._redis.pipeline(transaction=False) as pipe:
+            pipe.script_load(_APPEND)  # in the same round trip: a restarted server knows no scripts
+            for record in batch:
+                keys = self._keys(record)
+                pipe.evalsha(self._append.sha, len(keys), *keys, _encode(record), str(DEDUPE_SECONDS))
+            return [str(position) for position in pipe.execute()[1:]]
+
+    def read(
+        self,
+        *,
+        since: datetime | timedelta | None = None,
+        after: str | None = None,
+        ref: ObjectRef | None = None,
+        finding_id: str | None = None,
+        types: Collection[RecordType] | None = None,
+        limit: int | None = None,
+    ) -> Iterator[AuditRecord]:
+        """Records in the order in which they were written, page by page; filters add up.
+
+        `since` is a point in time or a duration back from the server's now, by the time of writing; `after` is a
+        position. `ref` finds what is about the object or about what it owns; a `uid` in it must fit, `api_version`
+        does not matter. An entry that is no record comes as a NOTE with code `unreadable`.
+        Raises TrailUnavailable, and UsageError for a malformed position.
+        """
+        start = self._start(since, after)
+        found = self._indexed(start, ref, finding_id) if ref or finding_id else self._scan(start)
+        wanted = (record for record in found if _fits(record, ref, finding_id, types))
+        return islice(wanted, limit)
+
+    def history(self, subject: ObjectRef | Finding | str) -> list[AuditRecord]:
+        """All records about one object (ObjectRef) or one finding (the Finding or its id)."""
+        if isinstance(subject, ObjectRef):
+            return list(self.read(ref=subject))
+        return list(self.read(finding_id=subject.id if isinstance(subject, Finding) else subject))
+
+    def newest(self, count: int) -> list[AuditRecord]:
+        """The last `count` records, oldest of them first."""
+        with trail_translated(self._redis, _CANNOT_READ):
+            entries: Any = self._redis.xrevrange(self._key, count=count)
+        return [_decode(position, fields, self._cluster) for position, fields in reversed(entries)]
+
+    def tail(self, after: str, block_seconds: float = 0.0) -> list[AuditRecord]:
+        """Records after a position, waiting up to `block_seconds` for the first; empty if none came.
+
+        Follow the trail by giving the last record's position next time. Raises TrailUnavailable.
+        """
+        check_position(after)
+        left = block_seconds
+        while True:
+            block = min(left, LONGEST_BLOCK_SECONDS)
+            with trail_translated(self._redis, _CANNOT_READ):
+                answer: Any = self._redis.xread(
+                    {self._key: after}, count=PAGE, block=max(1, int(block * 1000)) if block > 0 else None
+                )
+            left -= block
+            if answer or left <= 0:
+                entries = _only_stream(answer)
+                return [_decode(position, fields, self._cluster) for position, fields in entries]
+
+    def last_position(self) -> str:
+        """Position of the newest record, `0-0` if there is none. Raises TrailUnavailable."""
+        with trail_translated(self._redis, _CANNOT_READ):
+            entries: Any = self._redis.xrevrange(self._key, count=1)
+        return str(entries[0][0]) if entries else "0-0"
+
+    def length(self) -> int:
+        """Number of records. Raises TrailUnavailable."""
+        with trail_translated(self._redis, _CANNOT_READ):
+            return int(self._redis.xlen(self._key))
+
+    def trim_before(self, position: str) -> int:
+        """Drop all records before a position; returns how many. Only after an export that a person has asked for.
+
+        Raises TrailUnavailable; calling it again completes the rest.
+        """
+        check_position(position)
+        for page in self._pages("-", f"({position}"):
+            self._forget(page)
+        with trail_translated(self._redis, "the audit trail cannot be trimmed"):
+            return int(self._redis.xtrim(self._key, minid=position, approximate=False))
+
+    def _forget(self, page: list[tuple[str, dict[str, str]]]) -> None:
+        with (
+            trail_translated(self._redis, "the audit trail cannot be trimmed"),
+            self._redis.pipeline(transaction=False) as pipe,
+        ):
+            for position, fields in page:
+                for key in self._keys(_decode(position, fields, self._cluster))[2:]:
+                    pipe.zrem(key, position)
+            pipe.execute()
+
+    def _keys(self, record: AuditRecord) -> list[str]:
+        keys = [self._key, f"{self._key}:id:{record.record_id}"]
+        if record.finding_id:
+            keys.append(self._finding_key(record.finding_id))
+        names = {self._object_key(ref) for ref in (record.ref, record.owner) if ref}
+        return keys + sorted(names)
+
+    def _finding_key(self, finding_id: str) -> str:
+        return f"{self._key}:f:{finding_id}"
+
+    def _object_key(self, ref: ObjectRef) -> str:
+        return f"{self._key}:o:{ref.kind.lower()}/{ref.namespace}/{ref.name}"
+
+    def _start(self, since: datetime | timedelta | None, after: str | None) -> str:
+        """Lower bound for XRANGE, the later of both."""
+        if after is not None:
+            check_position(after)
+        if isinstance(since, timedelta):
+            since = self._now() - since
+        if since is None:
+            return f"({after}" if after else "-"
+        first = f"{max(0, int(since.timestamp() * 1000))}-0"
+        if after and order(after) >= order(first):
+            return f"({after}"
+        return first
+
+    def _now(self) -> datetime:
+        with trail_translated(self._redis, _CANNOT_READ):
+            seconds, micros = self._redis.time()
+        return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
+
+    def _scan(self, start: str) -> Iterator[AuditRecord]:
+        for page in self._pages(start, "+"):
+            for position, fields in page:
+                yield _decode(position, fields, self._cluster)
+
+    def _pages(self, start: str, end: str) -> Iterator[list[tuple[str, dict[str, str]]]]:
+        while True:
+            with trail_translated(self._redis, _CANNOT_READ):
+                page: Any = self._redis.xrange(self._key, min=start, max=end, count=PAGE)
+            if page:
+                yield page
+            if len(page) < PAGE:
+                return
+            start = f"({page[-1][0]}"
+
+    def _indexed(self, start: str, ref: ObjectRef | None, finding_id: str | None) -> Iterator[AuditRecord]:
+        key = self._finding_key(finding_id) if finding_id else self._object_key(ref) if ref else ""
+        lowest = "-inf" if start == "-" else start.lstrip("(").split("-")[0]
+        with trail_translated(self._redis, _CANNOT_READ):
+            found: Any = self._redis.zrange(key, lowest, "+inf", byscore=True)
+        # Inside one millisecond the set orders by text, where 10 comes before 9.
+        positions = [position for position in sorted(found, key=order) if _from(position, start)]
+        for first in range(0, len(positions), PAGE):
+            yield from self._fetch(positions[first : first + PAGE])
+
+    def _fetch(self, positions: Sequence[str]) -> Iterator[AuditRecord]:
+        with trail_translated(self._redis, _CANNOT_READ), self._redis.pipeline(transaction=False) as pipe:
+            for position in positions:
+                pipe.xrange(self._key, min=position, max=position)
+            answers = pipe.execute()
+        for entries in answers:
+            for position, fields in entries:
+                yield _decode(position, fields, self._cluster)
+
+
+_CANNOT_WRITE = "the audit trail cannot be written"
+_CANNOT_READ = "the audit trail cannot be read"
+
+
+def record(kind: RecordType, *, cluster: str, at: datetime, record_id: str | None = None, **fields: Any) -> AuditRecord:
+    """A record about no finding, such as a gate's change. Without `record_id` it gets a random one: never a repeat."""
+    return AuditRecord(type=kind, cluster=cluster, at=at, record_id=record_id or uuid4().hex, **fields)
+
+
+def record_of_finding(
+    finding: Finding, kind: RecordType, *, at: datetime, attempt: int = 0, step: str = "", **fields: Any
+) -> AuditRecord:
+    """A record of a finding's chain. Object, owner, mesh, cause, code and reason are the finding's unless given."""
+    known: dict[str, Any] = {
+        "finding_id": finding.id,
+        "ref": finding.ref,
+        "owner": finding.owner,
+        "mesh": finding.mesh,
+        "cause": finding.failure_class.value,
+        "action": finding.action.value,
+        "code": finding.code,
+        "reason": finding.reason,
+    }
+    name = record_id(finding.id, kind, attempt, step)
+    return record(kind, cluster=finding.cluster, at=at, record_id=name, **(known | fields))
+
+
+def record_of_request(
+    request: RepairRequest, kind: RecordType, *, at: datetime, step: str = "", **fields: Any
+) -> AuditRecord:
+    """A record of a repair. Object, mesh, cause, actor, task and action are the request's unless given."""
+    known: dict[str, Any] = {
+        "finding_id": request.finding_id,
+        "ref": request.ref,
+        "mesh": request.mesh,
+        "cause": request.cause.value,
+        "actor": request.actor,
+        "task_id": request.task_id,
+        "action": request.action.value,
+    }
+    name = record_id(request.finding_id, kind, request.attempt, step)
+    return record(kind, cluster=request.cluster, at=at, record_id=name, **(known | fields))
+
+
+def record_id(finding_id: str, kind: RecordType, attempt: int, step: str = "") -> str:
+    """The same for the same step of the same attempt, so that doing it twice is written down once."""
+    return f"{finding_id}:{kind.value}:{attempt}" + (f":{step}" if step else "")
+
+
+def to_json_line(record: AuditRecord) -> str:
+    """One line of an export, without its line break. Fields at their defaults are left out; `version` never is."""
+    return '{"version":%d,%s' % (record.version, record.model_dump_json(exclude_defaults=True)[1:])  # noqa: UP031
+
+
+def check_position(position: str) -> None:
+    """Raise UsageError unless `position` is a stream id, such as `1764520000000-0`."""
+    if not re.fullmatch(r"\d{1,19}(-\d{1,19})?", position):
+        raise UsageError(
+            f"position {position[:40]!r} is not one of the trail: give it as printed, such as 1764520000000-0"
+        )
+
+
+def order(position: str) -> tuple[int, int]:
+    """Sort key of a position."""
+    ms, _, sequence = position.partition("-")
+    return int(ms), int(sequence or 0)
+
+
+def _from(position: str, start: str) -> bool:
+    if start == "-":
+        return True
+    bound = order(start.lstrip("("))
+    return order(position) > bound if start.startswith("(") else order(position) >= bound
+
+
+def _fits(
+    record: AuditRecord, ref: ObjectRef | None, finding_id: str | None, types: Collection[RecordType] | None
+) -> bool:
+    if types is not None and record.type not in types:
+        return False
+    if finding_id is not None and record.finding_id != finding_id:
+        return False
+    return ref is None or any(_is_about(candidate, ref) for candidate in (record.ref, record.owner))
+
+
+def _is_about(candidate: ObjectRef | None, ref: ObjectRef) -> bool:
+    if candidate is None or (ref.uid and candidate.uid != ref.uid):
+        return False
+    return (candidate.kind.lower(), candidate.namespace, candidate.name) == (ref.kind.lower(), ref.namespace, ref.name)
+
+
+def _encode(record: AuditRecord) -> str:
+    return to_json_line(record if not record.position else record.model_copy(update={"position": ""}))
+
+
+def _decode(position: str, fields: dict[str, str], cluster: str) -> AuditRecord:
+    try:
+        record = AuditRecord.model_validate_json(fields["r"])
+    except KeyError:
+        return _unreadable(position, "it has no field r", cluster)
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        return _unreadable(position, f"{key}: {first['msg']}" if key else first["msg"], cluster)
+    return record.model_copy(update={"position": position})
+
+
+def _unreadable(position: str, why: str, cluster: str) -> AuditRecord:
+    """Stands for an entry that somebody else wrote, or a newer remesh: it is shown, and reading goes on."""
+    log.warning("entry of the trail is no audit record", position=position, why=why)
+    written = datetime.fromtimestamp(order(position)[0] / 1000, UTC)
+    return AuditRecord(
+        record_id=f"unreadable:{position}",
+        type=RecordType.NOTE,
+        at=written,
+        cluster=cluster,
+        code="unreadable",
+        reason=f"entry {position} is no audit record of this version: {why}"[:500],
+        position=position,
+    )
+
+
+def _only_stream(answer: Any) -> list[tuple[str, dict[str, str]]]:
+    """Entries of XREAD's answer for one stream, which RESP2 gives as a list and RESP3 as a mapping."""
+    if not answer:
+        return []
+    if isinstance(answer, dict):
+        entries = next(iter(answer.values()))
+        return entries[0] if entries and isinstance(entries[0], list) else entries
+    return list(answer[0][1])

@@ -1,0 +1,427 @@
+"""What watcher and workers must know of each other and of the past: small keys in Redis, all with an end.
+
+The trail says what happened; the ledger says what may happen now: which finding is open and released, who holds an
+object, how often its repair failed, how many pods are on their way through an injector. All times are the server's, so
+clocks of the processes do not matter, and every change of more than one value is one script.
+
+Every method raises BrokerUnreachable without an answer, and BrokerError if the server refuses. Keys begin with
+`{prefix}{{cluster}}:`:
+
+    finding:<uid>              id of the object's open finding                          until closed, or its TTL
+    findings                   uid → OpenFinding, for `remesh scan` and status          until closed, or its TTL
+    attempt:<finding>          number of the last attempt that was released             7 days after it
+    released:<finding>         attempt, task, deadline of the last release              a day after the deadline
+    lease:<uid>                token of the worker that holds the object                seconds
+    attempts:<uid>:<template>  failures, the last one's reason, cooldown                7 days after the last
+    quarantine                 uid:template → Quarantine                                until cleared, or 30 days
+    window:<injector>          size, threshold                                          an hour after the last feedback
+    flight:<injector>          holder → pods on their way; flight-end: holder → expiry  the longest reservation
+    gates                      injector → GateState
+    outcome:<finding>          last Outcome                                             a day
+"""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Self, TypeVar
+from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from remesh import ledger_lua as lua
+from remesh import logs
+from remesh.models import Finding, Outcome
+from remesh.policy import WindowPolicy
+from remesh.redisdb import VISIBILITY_TIMEOUT_SECONDS, RedisClient, key_base, translated
+
+DAY = 24 * 3600
+ATTEMPTS_SECONDS = 7 * DAY  # an owner and template that failed so long ago starts anew
+QUARANTINE_SECONDS = 30 * DAY  # for owners that were deleted: their UIDs never come back
+# As TCP falls back to slow start after idleness: what was true of the injector an hour ago says little.
+WINDOW_SECONDS = 3600
+# Failures of one burst come together and are one piece of news. TCP too halves once per round trip.
+HALVE_ONCE_SECONDS = 5.0
+
+log = logs.get("ledger")
+Row = TypeVar("Row", bound=BaseModel)
+
+
+class Released(BaseModel):
+    """The last release of a finding to the queue."""
+
+    model_config = ConfigDict(frozen=True)
+
+    attempt: int
+    task_id: str
+    at: datetime
+    deadline: datetime
+    overdue: bool  # True: the queue may have lost the task; it may be released again
+
+
+class Failures(BaseModel):
+    """Failed repairs of one owner and template."""
+
+    model_config = ConfigDict(frozen=True)
+
+    count: int = 0
+    reason: str = ""
+    at: datetime | None = None
+    cooldown_left: float = 0.0  # seconds until the next attempt may start
+
+
+class Quarantine(BaseModel):
+    """An owner that is left alone until its template or the webhook configuration changes."""
+
+    model_config = ConfigDict(frozen=True)
+
+    uid: str
+    template_hash: str
+    since: datetime
+    evidence: dict[str, Any] = Field(default_factory=dict)
+
+
+class GateState(BaseModel):
+    """What the watcher last saw of one injector."""
+
+    model_config = ConfigDict(frozen=True)
+
+    open: bool
+    since: datetime  # of the last change between open and closed
+    reason: str = ""
+    mesh: str = ""
+    ready: int | None = None  # ready endpoints
+    total: int | None = None
+    probe_ms: float | None = None  # the last dry run's duration
+    waiting: int = 0  # findings behind the gate
+    seen: datetime | None = None  # when this was written
+
+
+class OpenFinding(BaseModel):
+    """A finding that the watcher follows, with where it stands: "waiting", "released", "reported", …"""
+
+    model_config = ConfigDict(frozen=True)
+
+    finding: Finding
+    state: str
+    seen: datetime
+    until: datetime  # not valid any longer if nobody renewed it: its watcher is gone
+
+
+class Lease:
+    """Hold on one object, as a context manager: no other worker touches the object meanwhile.
+
+    It ends by itself after `seconds`, should its worker die.
+    """
+
+    def __init__(self, ledger: "Ledger", uid: str, seconds: float, token: str) -> None:
+        self._ledger = ledger
+        self.uid = uid
+        self.seconds = seconds
+        self.token = token
+
+    def renew(self, seconds: float | None = None) -> bool:
+        """Start the time anew. False: it had ended or is another's: stop before the next write."""
+        return self._ledger._renew(self, seconds or self.seconds)
+
+    def release(self) -> bool:
+        """Let go, if it is still ours."""
+        return self._ledger._let_go(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+class Ledger:
+    """The ledger of one cluster. Thread-safe, as its client is."""
+
+    def __init__(self, redis: RedisClient, cluster: str, prefix: str = "remesh:") -> None:
+        self._redis = redis
+        self._base = key_base(prefix, cluster)
+        script = redis.register_script
+        self._open = script(lua.OPEN)
+        self._close = script(lua.CLOSE)
+        self._release = script(lua.NOW + lua.RELEASE)
+        self._lease = script(lua.LEASE)
+        self._renewal = script(lua.RENEW)
+        self._letting_go = script(lua.LET_GO)
+        self._failed = script(lua.NOW + lua.FAILED)
+        self._reserve = script(lua.NOW + lua.PURGE + lua.RESERVE)
+        self._flying = script(lua.NOW + lua.PURGE + lua.IN_FLIGHT)
+        self._feedback = script(lua.NOW + lua.FEEDBACK)
+
+    # Findings
+
+    def open_finding(self, uid: str, candidate_id: str, ttl: float = 7 * DAY) -> str:
+        """Id of the object's open finding: the known one, or else `candidate_id`. Its time starts anew (seconds)."""
+        with translated(self._redis, "cannot open a finding"):
+            return str(self._open(keys=[self._key("finding", uid)], args=[candidate_id, _ms(ttl)]))
+
+    def close_finding(self, uid: str, finding_id: str) -> bool:
+        """The trouble is over. False, and nothing changed, if another finding of the object is open by now."""
+        keys = [self._key("finding", uid), self._key("findings")]
+        with translated(self._redis, "cannot close a finding"):
+            return bool(self._close(keys=keys, args=[uid, finding_id]))
+
+    def note_findings(self, findings: Iterable[tuple[Finding, str]], ttl: float = 600) -> None:
+        """Show findings with their states to `open_findings` for `ttl` seconds, or until closed or noted again."""
+        seen = self._now()
+        until = datetime.fromtimestamp(seen.timestamp() + ttl, UTC)
+        rows: dict[Any, Any] = {
+            finding.ref.uid: OpenFinding(finding=finding, state=state, seen=seen, until=until).model_dump_json()
+            for finding, state in findings
+        }
+        if rows:
+            with translated(self._redis, "cannot note the open findings"):
+                self._redis.hset(self._key("findings"), mapping=rows)
+
+    def open_findings(self) -> list[OpenFinding]:
+        """What a live watcher follows now, oldest first."""
+        now = self._now()
+        found = self._rows("findings", OpenFinding)
+        stale = [uid for uid, row in found.items() if row.until < now]
+        if stale:
+            with translated(self._redis, "cannot drop old findings"):
+                self._redis.hdel(self._key("findings"), *stale)
+        live = (row for uid, row in found.items() if uid not in set(stale))
+        return sorted(live, key=lambda row: (row.finding.first_seen, row.finding.id))
+
+    def next_attempt(self, finding_id: str) -> int:
+        """Number of the next attempt of a finding: it only rises, so that a record id is never used twice."""
+        key = self._key("attempt", finding_id)
+        with translated(self._redis, "cannot number an attempt"), self._redis.pipeline() as pipe:
+            pipe.incr(key)
+            pipe.expire(key, 7 * DAY)
+            number, _ = pipe.execute()
+        return int(number)
+
+    def mark_released(self, finding_id: str, attempt: int, task_id: str, deadline_seconds: float) -> bool:
+        """Note the release before the task is sent. False: it is released already and not past its deadline."""
+        keep = _ms(deadline_seconds + DAY)
+        with translated(self._redis, "cannot mark a finding as released"):
+            answer = self._release(
+                keys=[self._key("released", finding_id)], args=[attempt, task_id, _ms(deadline_seconds), keep]
+            )
+        return bool(answer)
+
+    def released(self, finding_id: str) -> Released | None:
+        """The last release, overdue or not; None if there was none, or it was cleared."""
+        with translated(self._redis, "cannot read a release"):
+            row: Any = self._redis.hgetall(self._key("released", finding_id))
+        if not row:
+            return None
+        return Released(
+            attempt=row["attempt"],
+            task_id=row["task_id"],
+            at=_time(row["at"]),
+            deadline=_time(row["deadline"]),
+            overdue=self._now() >= _time(row["deadline"]),
+        )
+
+    def clear_released(self, finding_id: str) -> None:
+        """The attempt has its outcome, or was never sent: the finding may be released again."""
+        with translated(self._redis, "cannot clear a release"):
+            self._redis.delete(self._key("released", finding_id))
+
+    def set_outcome(self, outcome: Outcome) -> None:
+        """Keep the last outcome of a finding for a day."""
+        with translated(self._redis, "cannot keep an outcome"):
+            self._redis.set(self._key("outcome", outcome.finding_id), outcome.model_dump_json(), ex=DAY)
+
+    def outcome(self, finding_id: str) -> Outcome | None:
+        """The last outcome of a finding within the last day. The trail has them all."""
+        with translated(self._redis, "cannot read an outcome"):
+            text: Any = self._redis.get(self._key("outcome", finding_id))
+        return _parsed(Outcome, text)
+
+    # One object at a time
+
+    def lease(self, uid: str, seconds: float) -> Lease | None:
+        """Take the object, or None if another worker has it. `seconds` is below the visibility time-out."""
+        if not 0 < seconds < VISIBILITY_TIMEOUT_SECONDS:
+            raise ValueError(f"a lease must be shorter than {VISIBILITY_TIMEOUT_SECONDS} s, not {seconds}")
+        token = uuid4().hex
+        # The script knows its own token again: redis-py repeats a command whose answer was lost.
+        with translated(self._redis, "cannot take a lease"):
+            taken = self._lease(keys=[self._key("lease", uid)], args=[token, _ms(seconds)])
+        return Lease(self, uid, seconds, token) if taken else None
+
+    def _renew(self, lease: Lease, seconds: float) -> bool:
+        with translated(self._redis, "cannot renew a lease"):
+            return bool(self._renewal(keys=[self._key("lease", lease.uid)], args=[lease.token, _ms(seconds)]))
+
+    def _let_go(self, lease: Lease) -> bool:
+        with translated(self._redis, "cannot release a lease"):
+            return bool(self._letting_go(keys=[self._key("lease", lease.uid)], args=[lease.token]))
+
+    # Attempts and quarantine
+
+    def record_failure(
+        self, uid: str, template_hash: str, reason: str, *, cooldown_seconds: float = 60.0, token: str = ""
+    ) -> int:
+        """Count a failed repair and start the cooldown; returns the count.
+
+        `token` names the attempt, such as its task id: the same one again is not counted twice.
+        """
+        key = self._key("attempts", uid, template_hash)
+        with translated(self._redis, "cannot count a failed repair"):
+            args: list[Any] = [reason[:500], token, _ms(cooldown_seconds), _ms(ATTEMPTS_SECONDS + cooldown_seconds)]
+            return int(self._failed(keys=[key], args=args))
+
+    def record_success(self, uid: str, template_hash: str) -> None:
+        """Forget the failures."""
+        with translated(self._redis, "cannot clear failed repairs"):
+            self._redis.delete(self._key("attempts", uid, template_hash))
+
+    def failures(self, uid: str, template_hash: str) -> Failures:
+        """Failed repairs of this owner and template, and the cooldown that is left."""
+        with translated(self._redis, "cannot read failed repairs"):
+            row: Any = self._redis.hgetall(self._key("attempts", uid, template_hash))
+        if not row:
+            return Failures()
+        left = (_time(row["cooldown"]) - self._now()).total_seconds()
+        return Failures(count=row["failures"], reason=row["reason"], at=_time(row["at"]), cooldown_left=max(0.0, left))
+
+    def attempts(self, uid: str, template_hash: str) -> int:
+        """How many repairs of this owner and template failed."""
+        with translated(self._redis, "cannot read failed repairs"):
+            count: Any = self._redis.hget(self._key("attempts", uid, template_hash), "failures")
+        return int(count or 0)
+
+    def cooldown_left(self, uid: str, template_hash: str) -> float:
+        """Seconds until the next attempt may start; 0: now."""
+        return self.failures(uid, template_hash).cooldown_left
+
+    def quarantine(self, uid: str, template_hash: str, evidence: dict[str, Any]) -> Quarantine:
+        """Leave this owner and template alone. `evidence` says why, and under which webhook configuration."""
+        entry = Quarantine(uid=uid, template_hash=template_hash, since=self._now(), evidence=evidence)
+        with translated(self._redis, "cannot quarantine an owner"):
+            self._redis.hset(self._key("quarantine"), f"{uid}:{template_hash}", entry.model_dump_json())
+        return entry
+
+    def quarantined(self, uid: str, template_hash: str) -> Quarantine | None:
+        """The quarantine of this owner and template, or None."""
+        with translated(self._redis, "cannot read the quarantine"):
+            text: Any = self._redis.hget(self._key("quarantine"), f"{uid}:{template_hash}")
+        return _parsed(Quarantine, text)
+
+    def quarantines(self) -> list[Quarantine]:
+        """All quarantines, oldest first. Drops those of more than 30 days: deleted owners never come back."""
+        found = self._rows("quarantine", Quarantine)
+        oldest = self._now().timestamp() - QUARANTINE_SECONDS
+        for field in [field for field, row in found.items() if row.since.timestamp() < oldest]:
+            with translated(self._redis, "cannot drop an old quarantine"):
+                self._redis.hdel(self._key("quarantine"), field)
+            del found[field]
+        return sorted(found.values(), key=lambda row: row.since)
+
+    def clear_quarantine(self, uid: str, template_hash: str) -> bool:
+        """End a quarantine and forget its failures. False if there was none."""
+        self.record_success(uid, template_hash)
+        with translated(self._redis, "cannot clear a quarantine"):
+            return bool(self._redis.hdel(self._key("quarantine"), f"{uid}:{template_hash}"))
+
+    # Window
+
+    def reserve(self, injector_key: str, holder: str, pods: int, limit: int, ttl: float) -> bool:
+        """Room for `pods` about to be created through an injector, for `ttl` seconds at most.
+
+        True if all holders together stay within `limit`, or if nothing else is in flight: a workload larger than the
+        window goes alone. The same holder again replaces its reservation.
+        """
+        with translated(self._redis, "cannot reserve room in the window"):
+            return bool(self._reserve(keys=self._flight(injector_key), args=[holder, pods, limit, _ms(ttl)]))
+
+    def release_reservation(self, injector_key: str, holder: str) -> None:
+        """The holder's pods were created, or will not be."""
+        pods, ends = self._flight(injector_key)
+        with translated(self._redis, "cannot give room in the window back"), self._redis.pipeline() as pipe:
+            pipe.hdel(pods, holder)
+            pipe.zrem(ends, holder)
+            pipe.execute()
+
+    def in_flight(self, injector_key: str) -> int:
+        """Pods now reserved for by all holders."""
+        with translated(self._redis, "cannot read the window"):
+            return int(self._flying(keys=self._flight(injector_key)))
+
+    def window_size(self, injector_key: str, window: WindowPolicy) -> int:
+        """Pods that may now be about to be created through an injector."""
+        with translated(self._redis, "cannot read the window"):
+            size: Any = self._redis.hget(self._key("window", injector_key), "size")
+        return max(window.minimum, min(window.maximum, int(float(size or window.initial))))
+
+    def window_feedback(self, injector_key: str, ok: bool, window: WindowPolicy, pods: int = 1) -> int:
+        """Learn from `pods` that were admitted fast (`ok`) or not; returns the new size.
+
+        As TCP: grows by the pods that went well, so a full window doubles it, up to the size at which it last failed;
+        from there by one per full window. A failure halves it, once per burst (5 s).
+        """
+        args = [
+            int(ok),
+            pods,
+            window.initial,
+            window.minimum,
+            window.maximum,
+            _ms(HALVE_ONCE_SECONDS),
+            _ms(WINDOW_SECONDS),
+        ]
+        with translated(self._redis, "cannot adapt the window"):
+            return int(float(self._feedback(keys=[self._key("window", injector_key)], args=args)))
+
+    # Gates
+
+    def set_gate(self, injector_key: str, state: GateState) -> None:
+        """Show a gate's state to workers, command line and status."""
+        seen = state.model_copy(update={"seen": self._now()})
+        with translated(self._redis, "cannot note a gate"):
+            self._redis.hset(self._key("gates"), injector_key, seen.model_dump_json())
+
+    def gates(self) -> dict[str, GateState]:
+        """All gates by injector key. `seen` tells how old each is."""
+        return self._rows("gates", GateState)
+
+    def drop_gate(self, injector_key: str) -> None:
+        """The injector is gone for good."""
+        with translated(self._redis, "cannot drop a gate"):
+            self._redis.hdel(self._key("gates"), injector_key)
+
+    def _key(self, *parts: str) -> str:
+        return self._base + ":".join(parts)
+
+    def _flight(self, injector_key: str) -> list[str]:
+        return [self._key("flight", injector_key), self._key("flight-end", injector_key)]
+
+    def _now(self) -> datetime:
+        with translated(self._redis, "cannot read the server's clock"):
+            seconds, micros = self._redis.time()
+        return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
+
+    def _rows(self, key: str, model: type[Row]) -> dict[str, Row]:
+        with translated(self._redis, f"cannot read the {key}"):
+            rows: Any = self._redis.hgetall(self._key(key))
+        parsed = {field: _parsed(model, text) for field, text in rows.items()}
+        return {field: row for field, row in parsed.items() if row is not None}
+
+
+def _parsed(model: type[Row], text: str | None) -> Row | None:
+    """The stored value, or None: a value of another version is as good as none, for the trail and the cluster know."""
+    if text is None:
+        return None
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as error:
+        log.warning("value in the ledger cannot be read", model=model.__name__, why=error.errors()[0]["msg"])
+        return None
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _time(ms: str) -> datetime:
+    return datetime.fromtimestamp(int(ms) / 1000, UTC)

@@ -1,0 +1,125 @@
+"""The ledger's Lua scripts. Each is one change that others see whole or not at all.
+
+Used by `remesh.ledger` alone. Times are the server's, in milliseconds; KEYS and ARGV are said above each script.
+"""
+
+# Goes before scripts that need the time. `text` writes milliseconds without an exponent.
+NOW = """
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local function text(ms) return string.format('%.0f', ms) end
+"""
+
+# KEYS: finding. ARGV: candidate id, TTL. Returns the id that counts.
+OPEN = """
+local known = redis.call('GET', KEYS[1])
+redis.call('SET', KEYS[1], known or ARGV[1], 'PX', ARGV[2])
+return known or ARGV[1]
+"""
+
+# KEYS: finding, findings. ARGV: uid, finding id. Returns 1 if it was that finding.
+CLOSE = """
+if redis.call('GET', KEYS[1]) ~= ARGV[2] then return 0 end
+redis.call('HDEL', KEYS[2], ARGV[1])
+return redis.call('DEL', KEYS[1])
+"""
+
+# KEYS: released. ARGV: attempt, task id, deadline, TTL. Returns 1 if it may be sent.
+RELEASE = """
+local deadline = tonumber(redis.call('HGET', KEYS[1], 'deadline'))
+local at = now()
+if deadline and at < deadline then return 0 end
+redis.call('HSET', KEYS[1], 'attempt', ARGV[1], 'task_id', ARGV[2], 'at', text(at), 'deadline', text(at + ARGV[3]))
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return 1
+"""
+
+# KEYS: lease. ARGV: token, duration. Returns 1 if taken, or held by this token already.
+LEASE = """
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
+# KEYS: lease. ARGV: token, duration. Returns 1 if still held.
+RENEW = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('PEXPIRE', KEYS[1], ARGV[2])
+"""
+
+# KEYS: lease. ARGV: token. Returns 1 if it was held.
+LET_GO = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return 0 end
+return redis.call('DEL', KEYS[1])
+"""
+
+# KEYS: attempts. ARGV: reason, token of the attempt, cooldown, TTL. Returns the failures.
+FAILED = """
+if ARGV[2] ~= '' and redis.call('HGET', KEYS[1], 'token') == ARGV[2] then
+  return tonumber(redis.call('HGET', KEYS[1], 'failures'))
+end
+local at = now()
+redis.call('HSET', KEYS[1], 'reason', ARGV[1], 'token', ARGV[2], 'at', text(at), 'cooldown', text(at + ARGV[3]))
+redis.call('PEXPIRE', KEYS[1], ARGV[4])
+return redis.call('HINCRBY', KEYS[1], 'failures', 1)
+"""
+
+# Goes before RESERVE and IN_FLIGHT. Reservations whose end has passed are dropped: their holders died.
+PURGE = """
+local function purge()
+  local gone = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now()))
+  for _, holder in ipairs(gone) do
+    redis.call('HDEL', KEYS[1], holder)
+    redis.call('ZREM', KEYS[2], holder)
+  end
+end
+local function total()
+  local sum = 0
+  for _, pods in ipairs(redis.call('HVALS', KEYS[1])) do sum = sum + pods end
+  return sum
+end
+"""
+
+# KEYS: flight, flight-end. ARGV: holder, pods, limit, TTL. Returns 1 if there is room.
+RESERVE = """
+purge()
+local others = total() - (tonumber(redis.call('HGET', KEYS[1], ARGV[1])) or 0)
+if others > 0 and others + ARGV[2] > tonumber(ARGV[3]) then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('ZADD', KEYS[2], text(now() + ARGV[4]), ARGV[1])
+for i = 1, 2 do
+  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[4]) then redis.call('PEXPIRE', KEYS[i], ARGV[4]) end
+end
+return 1
+"""
+
+# KEYS: flight, flight-end. Returns the pods.
+IN_FLIGHT = """
+purge()
+return total()
+"""
+
+# KEYS: window. ARGV: ok, pods, initial, minimum, maximum, burst, TTL. Returns the new size.
+FEEDBACK = """
+local low, high = tonumber(ARGV[4]), tonumber(ARGV[5])
+local size = tonumber(redis.call('HGET', KEYS[1], 'size')) or tonumber(ARGV[3])
+local threshold = tonumber(redis.call('HGET', KEYS[1], 'threshold')) or high
+local halved = tonumber(redis.call('HGET', KEYS[1], 'halved')) or 0
+local at = now()
+if ARGV[1] == '1' then
+  local pods = math.min(tonumber(ARGV[2]), size)
+  if size < threshold then size = math.min(size + pods, threshold) else size = size + pods / size end
+elseif at - halved >= tonumber(ARGV[6]) then
+  size = size / 2
+  threshold = math.max(low, size)
+  halved = at
+end
+size = math.max(low, math.min(high, size))
+redis.call('HSET', KEYS[1], 'size', string.format('%.6f', size), 'threshold', string.format('%.6f', threshold),
+  'halved', text(halved))
+redis.call('PEXPIRE', KEYS[1], ARGV[7])
+return string.format('%.6f', size)
+"""
