@@ -19,6 +19,7 @@ from remesh.sim import defaults
 from remesh.sim import resources as res
 from remesh.sim.admission import Admission
 from remesh.sim.api import ApiServer
+from remesh.sim.client import Client, Throttle
 from remesh.sim.controllers.base import Controller
 from remesh.sim.controllers.daemonsets import DaemonSetController
 from remesh.sim.controllers.deployments import DeploymentController
@@ -35,6 +36,8 @@ from remesh.sim.routes import Router
 from remesh.sim.store import DEFAULT_HISTORY, Store
 from remesh.testbed import Fault, InjectorWear
 
+CONTROLLER_QPS = 20.0  # the default of kube-controller-manager
+_SCHEDULER_QPS = 50.0  # and of kube-scheduler
 _SYSTEM_NAMESPACES = ("default", "kube-system", "kube-public", "kube-node-lease")
 _SETTLE_SECONDS = 30.0  # how long a change of the injector may take to reach the API server's side
 _POLL_SECONDS = 0.01
@@ -45,7 +48,9 @@ class SimCluster:
 
     kind: Literal["real", "sim"] = "sim"
 
-    def __init__(self, wear: InjectorWear, nodes: int, watch_history: int, node_grace: float) -> None:
+    def __init__(
+        self, wear: InjectorWear, *, nodes: int, watch_history: int, node_grace: float, controller_qps: float
+    ) -> None:
         self.wear = wear
         self.store = Store(watch_history)
         self.admission = Admission(self.store)
@@ -58,7 +63,8 @@ class SimCluster:
         self.kubeconfig = self._folder / "kubeconfig"
         self._nodes = nodes
         self._server = ApiHttpServer(self.router, self.token)
-        self._controllers = _controllers(self.api, node_grace)
+        self._node_grace = node_grace
+        self._controllers = _controllers(self.api, node_grace, controller_qps)
         self._stopped = False
 
     @classmethod
@@ -68,14 +74,22 @@ class SimCluster:
         *,
         nodes: int = 3,
         watch_history: int = DEFAULT_HISTORY,
-        node_grace: float = 5.0,
+        node_grace: float = 0.0,
+        controller_qps: float = CONTROLLER_QPS,
     ) -> Self:
         """Start a cluster whose injector works.
 
         `watch_history` is how many changes of each resource a watch can start behind; `node_grace` how many
-        seconds the endpoints of a lost node stay ready.
+        seconds the endpoints of a lost node stay ready; `controller_qps` what kube-controller-manager's
+        `--kube-api-qps` is, with a burst of half as much again, and 0 for no limit.
         """
-        cluster = cls(wear or InjectorWear(), nodes, watch_history, node_grace)
+        cluster = cls(
+            wear or InjectorWear(),
+            nodes=nodes,
+            watch_history=watch_history,
+            node_grace=node_grace,
+            controller_qps=controller_qps,
+        )
         try:
             cluster._start()
         except BaseException:
@@ -105,7 +119,7 @@ class SimCluster:
         self._stopped = True
         self.injector.heal()  # lets go of whoever waits for it
         for controller in self._controllers:
-            controller.queue.close()
+            controller.close()
         self._server.close()
         for controller in self._controllers:
             controller.stop()
@@ -161,6 +175,8 @@ class SimCluster:
         endpoint = self._ready_endpoints()[0]
         self.injector.lose_node(endpoint["nodeName"])
         self._set_node_ready(endpoint["nodeName"], "Unknown")
+        if not self._node_grace:
+            self._wait(lambda: endpoint["addresses"] not in [entry["addresses"] for entry in self._ready_endpoints()])
 
     def _set_node_ready(self, name: str, status: str) -> None:
         def changed(node: Obj) -> Obj:
@@ -234,22 +250,28 @@ class SimCluster:
         }
 
 
-def _controllers(api: ApiServer, node_grace: float) -> list[Controller]:
+def _controllers(api: ApiServer, node_grace: float, qps: float) -> list[Controller]:
+    scheduler_qps = qps and max(qps, _SCHEDULER_QPS)
+
+    def own() -> Client:
+        """Each controller of kube-controller-manager has a rate of its own."""
+        return Client(api, Throttle(qps, 1.5 * qps))
+
     return [
-        NamespaceController(api),
-        GarbageCollector(api),
-        Scheduler(api),
-        Kubelets(api),
-        NodeLifecycle(api, node_grace),
-        ReplicaSetController(api),
-        ReplicationControllerController(api),
-        DeploymentController(api),
-        StatefulSetController(api),
-        DaemonSetController(api),
-        JobController(api),
-        EndpointSliceController(api),
-        DisruptionController(api),
-        QuotaController(api),
+        NamespaceController(Client(api)),
+        GarbageCollector(Client(api)),
+        Scheduler(Client(api, Throttle(scheduler_qps, 2 * scheduler_qps))),
+        Kubelets(Client(api)),
+        NodeLifecycle(Client(api), node_grace),
+        ReplicaSetController(own()),
+        ReplicationControllerController(own()),
+        DeploymentController(own()),
+        StatefulSetController(own()),
+        DaemonSetController(own()),
+        JobController(own()),
+        EndpointSliceController(own()),
+        DisruptionController(own()),
+        QuotaController(own()),
     ]
 
 

@@ -4,12 +4,13 @@ Figures of client-go's EventCorrelator: more than 10 similar events within 10 mi
 object 25 pass at once, then one every 5 minutes.
 """
 
+import queue
 import threading
 import time
 from dataclasses import dataclass, field
 
 from remesh.sim import resources as res
-from remesh.sim.api import ApiServer
+from remesh.sim.client import Client
 from remesh.sim.objects import Obj, name_of, namespace_of, now, uid_of
 from remesh.sim.resources import Resource
 from remesh.sim.status import StatusError
@@ -18,6 +19,24 @@ _SIMILAR = 10
 _SIMILAR_SECONDS = 600.0
 _BURST = 25.0
 _PER_SECOND = 1 / 300
+_WAITING = 1000  # events that may wait to be written; more are dropped
+
+
+@dataclass(frozen=True, slots=True)
+class _Occurrence:
+    resource: Resource
+    obj: Obj
+    kind: str
+    reason: str
+    message: str
+
+    @property
+    def uid(self) -> str:
+        return uid_of(self.obj)
+
+    @property
+    def namespace(self) -> str:
+        return namespace_of(self.obj) or "default"
 
 
 @dataclass
@@ -41,26 +60,49 @@ class _Noted:
 
 @dataclass
 class Recorder:
-    """Records the Events of one source (`replicaset-controller` and so on). Thread-safe."""
+    """Records the Events of one source (`replicaset-controller` and so on), from a thread of its own."""
 
-    api: ApiServer
+    client: Client
     source: str
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _waiting: "queue.Queue[_Occurrence | None]" = field(default_factory=lambda: queue.Queue(_WAITING))
+    _thread: threading.Thread | None = None
     _similar: dict[tuple[str, ...], _Similar] = field(default_factory=dict)
     _buckets: dict[str, _Bucket] = field(default_factory=dict)
     _noted: dict[tuple[str, ...], _Noted] = field(default_factory=dict)
 
     def record(self, resource: Resource, obj: Obj, kind: str, reason: str, message: str) -> None:
-        """Write a Kubernetes Event about `obj`, or add to the count of one, or drop it."""
-        with self._lock:
-            key, message = self._aggregated(uid_of(obj), kind, reason, message)
-            noted = self._count(key, obj)
-            if not self._may_pass(uid_of(obj)):
-                return
-        self._write(resource, obj, kind, reason, message, noted)
+        """Have a Kubernetes Event about `obj` written, or counted, or dropped. Returns at once. Thread-safe."""
+        try:
+            self._waiting.put_nowait(_Occurrence(resource, obj, kind, reason, message))
+        except queue.Full:
+            return  # client-go's broadcaster drops, too
 
-    def _aggregated(self, uid: str, kind: str, reason: str, message: str) -> tuple[tuple[str, ...], str]:
-        group = (uid, kind, reason)
+    def start(self) -> None:
+        """Begin to write."""
+        self._thread = threading.Thread(target=self._work, name=f"{self.source}-events", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Drop what still waits, and end."""
+        while not self._waiting.empty():
+            try:
+                self._waiting.get_nowait()
+            except queue.Empty:
+                break
+        self._waiting.put(None)
+        if self._thread is not None:
+            self._thread.join(timeout=5.0)
+
+    def _work(self) -> None:
+        while (occurrence := self._waiting.get()) is not None:
+            key, message = self._aggregated(occurrence)
+            noted = self._count(key, occurrence.obj)
+            if self._may_pass(occurrence.uid):
+                self._write(occurrence, message, noted)
+
+    def _aggregated(self, occurrence: _Occurrence) -> tuple[tuple[str, ...], str]:
+        message = occurrence.message
+        group = (occurrence.uid, occurrence.kind, occurrence.reason)
         similar = self._similar.get(group)
         present = time.monotonic()
         if similar is None or present - similar.seen_at > _SIMILAR_SECONDS:
@@ -77,7 +119,7 @@ class Recorder:
         if noted is None:
             noted = self._noted[key] = _Noted(f"{name_of(obj)}.{time.time_ns():x}", 0, now())
         noted.count += 1
-        return _Noted(noted.name, noted.count, noted.first)
+        return noted
 
     def _may_pass(self, uid: str) -> bool:
         present = time.monotonic()
@@ -89,45 +131,44 @@ class Recorder:
         bucket.tokens -= 1.0
         return True
 
-    def _write(self, resource: Resource, obj: Obj, kind: str, reason: str, message: str, noted: _Noted) -> None:
-        namespace = namespace_of(obj) or "default"
+    def _write(self, occurrence: _Occurrence, message: str, noted: _Noted) -> None:
         try:
-            if noted.count > 1 and self._recount(namespace, noted, message):
+            if noted.count > 1 and self._recount(occurrence, message, noted):
                 return
-            event = self._event(resource, obj, kind, reason, message, noted)
-            self.api.create(res.EVENTS, namespace, event)
+            self.client.create(res.EVENTS, occurrence.namespace, self._event(occurrence, message, noted))
         except StatusError:
             return  # an Event that cannot be written is dropped, as client-go drops it
 
-    def _recount(self, namespace: str, noted: _Noted, message: str) -> bool:
+    def _recount(self, occurrence: _Occurrence, message: str, noted: _Noted) -> bool:
         def counted(event: Obj) -> Obj:
             event.update(count=noted.count, lastTimestamp=now(), message=message)
             return event
 
         try:
-            self.api.change(res.EVENTS, namespace, noted.name, counted)
+            self.client.change(res.EVENTS, occurrence.namespace, noted.name, counted)
         except StatusError:
             return False
         return True
 
-    def _event(self, resource: Resource, obj: Obj, kind: str, reason: str, message: str, noted: _Noted) -> Obj:
+    def _event(self, occurrence: _Occurrence, message: str, noted: _Noted) -> Obj:
+        obj = occurrence.obj
         return {
-            "metadata": {"name": noted.name, "namespace": namespace_of(obj) or "default"},
+            "metadata": {"name": noted.name, "namespace": occurrence.namespace},
             "involvedObject": {
-                "kind": resource.kind,
+                "kind": occurrence.resource.kind,
                 "namespace": namespace_of(obj),
                 "name": name_of(obj),
                 "uid": uid_of(obj),
-                "apiVersion": resource.api_version,
+                "apiVersion": occurrence.resource.api_version,
                 "resourceVersion": obj["metadata"]["resourceVersion"],
             },
-            "reason": reason,
+            "reason": occurrence.reason,
             "message": message,
             "source": {"component": self.source},
             "firstTimestamp": noted.first,
             "lastTimestamp": now(),
             "count": noted.count,
-            "type": kind,
+            "type": occurrence.kind,
             "eventTime": None,
             "reportingComponent": self.source,
             "reportingInstance": "",

@@ -3,13 +3,14 @@
 from typing import Any
 
 from remesh.sim import resources as res
-from remesh.sim.api import ApiServer
+from remesh.sim.api import DeleteOptions
+from remesh.sim.client import Client
 from remesh.sim.controllers.base import Controller
 from remesh.sim.controllers.daemonsets import node_of
 from remesh.sim.objects import (
     Obj,
+    annotations_of,
     condition,
-    controller_of,
     is_finished,
     is_ready,
     is_terminating,
@@ -23,6 +24,10 @@ from remesh.sim.objects import (
 from remesh.sim.status import StatusError
 from remesh.sim.store import Change
 from remesh.sim.workqueue import Key
+
+# The pod stays Pending (never), or its containers end with exit code 0 (true).
+READY_ANNOTATION = "test.remesh.dev/ready"
+COMPLETES_ANNOTATION = "test.remesh.dev/completes"
 
 
 def new_node(number: int) -> Obj:
@@ -64,8 +69,8 @@ class Scheduler(Controller):
 
     name = "default-scheduler"
 
-    def __init__(self, api: ApiServer) -> None:
-        super().__init__(api)
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
         self._turn = 0
 
     def watch(self) -> None:
@@ -110,22 +115,22 @@ class Scheduler(Controller):
             return current
 
         try:
-            self.api.change(res.PODS, namespace_of(pod), name_of(pod), bound, subresource="binding")
+            self.client.change(res.PODS, namespace_of(pod), name_of(pod), bound, subresource="binding")
         except StatusError as error:
             if error.code != 404:
                 raise
 
 
 class Kubelets(Controller):
-    """All nodes' kubelets: they start what is bound, end a Job's pods with success, and stop what is deleted.
+    """All nodes' kubelets: they start what is bound, end what is to end, and stop what is deleted.
 
-    On a node that is not Ready nothing happens.
+    No image runs: two annotations on a pod say what would come of it. On a node that is not Ready nothing happens.
     """
 
     name = "kubelet"
 
-    def __init__(self, api: ApiServer) -> None:
-        super().__init__(api)
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
         self._addresses: dict[str, int] = {}
 
     def watch(self) -> None:
@@ -149,11 +154,21 @@ class Kubelets(Controller):
         if node is None or not is_ready(node.obj):
             return
         if is_terminating(pod):
-            self.api.remove_now(res.PODS, namespace_of(pod), name_of(pod), uid_of(pod))
-        elif not is_finished(pod) and not is_ready(pod):
+            self._remove(pod)
+        elif is_finished(pod) or annotations_of(pod).get(READY_ANNOTATION) == "never":
+            return
+        elif not is_ready(pod):
             self._write(pod, _running(pod, self._address(node.obj), node.obj))
-        elif not is_finished(pod) and (controller_of(pod) or {}).get("kind") == "Job":
+        elif annotations_of(pod).get(COMPLETES_ANNOTATION) == "true":
             self._write(pod, _succeeded(pod))
+
+    def _remove(self, pod: Obj) -> None:
+        options = DeleteOptions(uid=uid_of(pod), grace=0)
+        try:
+            self.client.delete(res.PODS, namespace_of(pod), name_of(pod), options)
+        except StatusError as error:
+            if error.code not in (404, 409):
+                raise
 
     def _address(self, node: Obj) -> str:
         number = self._addresses[name_of(node)] = self._addresses.get(name_of(node), 0) + 1
@@ -167,7 +182,7 @@ class Kubelets(Controller):
             return current
 
         try:
-            self.api.change(res.PODS, namespace_of(pod), name_of(pod), changed, subresource="status")
+            self.client.change(res.PODS, namespace_of(pod), name_of(pod), changed, subresource="status")
         except StatusError as error:
             if error.code != 404:
                 raise
@@ -234,8 +249,8 @@ class NodeLifecycle(Controller):
 
     name = "node-controller"
 
-    def __init__(self, api: ApiServer, grace: float) -> None:
-        super().__init__(api)
+    def __init__(self, client: Client, grace: float) -> None:
+        super().__init__(client)
         self._grace = grace
 
     def watch(self) -> None:
@@ -260,4 +275,4 @@ class NodeLifecycle(Controller):
                 ready.update(status="False", lastTransitionTime=now())
             return current
 
-        self.api.change(res.PODS, namespace_of(pod), name_of(pod), marked, subresource="status")
+        self.client.change(res.PODS, namespace_of(pod), name_of(pod), marked, subresource="status")

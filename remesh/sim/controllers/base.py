@@ -6,7 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from remesh.sim import resources as res
-from remesh.sim.api import ApiServer
+from remesh.sim.api import DeleteOptions
+from remesh.sim.client import Client
 from remesh.sim.events import Recorder
 from remesh.sim.objects import Obj, controller_of, controller_reference, name_of, namespace_of
 from remesh.sim.resources import Resource
@@ -27,11 +28,11 @@ class Controller:
     workers = 1
     back_off = BackOff()
 
-    def __init__(self, api: ApiServer) -> None:
-        self.api = api
-        self.store = api.store
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.store = client.store
         self.queue = WorkQueue(self.back_off)
-        self.recorder = Recorder(api, self.name)
+        self.recorder = Recorder(client, self.name)
         self._threads: list[threading.Thread] = []
 
     def watch(self) -> None:
@@ -43,14 +44,23 @@ class Controller:
         raise NotImplementedError
 
     def start(self) -> None:
+        """Watch, and begin to work."""
         self.watch()
+        self.recorder.start()
         for number in range(self.workers):
             thread = threading.Thread(target=self._work, name=f"{self.name}-{number}", daemon=True)
             thread.start()
             self._threads.append(thread)
 
-    def stop(self) -> None:
+    def close(self) -> None:
+        """Take on no more work, and wait for nothing any longer."""
         self.queue.close()
+        self.client.throttle.close()
+
+    def stop(self) -> None:
+        """End all threads."""
+        self.close()
+        self.recorder.stop()
         for thread in self._threads:
             thread.join(timeout=5.0)
 
@@ -83,6 +93,7 @@ class Controller:
         self.store.listen(owned, listener)
 
     def find(self, resource: Resource, key: Key) -> Obj | None:
+        """An object, if it is there."""
         stored = self.store.get(resource, *key)
         return stored.obj if stored is not None else None
 
@@ -96,7 +107,7 @@ class Controller:
             current["status"] = status
             return current
 
-        return self.api.change(resource, namespace_of(obj), name_of(obj), changed, subresource="status").obj
+        return self.client.change(resource, namespace_of(obj), name_of(obj), changed, subresource="status")
 
 
 class PodOwner(Controller):
@@ -104,8 +115,8 @@ class PodOwner(Controller):
 
     resource: Resource = res.REPLICA_SETS
 
-    def __init__(self, api: ApiServer) -> None:
-        super().__init__(api)
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
         self._pool = ThreadPoolExecutor(_PARALLEL_CREATES, thread_name_prefix=f"{self.name}-create")
 
     def watch(self) -> None:
@@ -117,6 +128,7 @@ class PodOwner(Controller):
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def pods_of(self, owner: Obj) -> list[Obj]:
+        """The pods that name this owner."""
         return self.store.owned(res.PODS, owner["metadata"]["uid"])
 
     def new_pod(self, owner: Obj, template: Obj) -> Obj:
@@ -136,21 +148,20 @@ class PodOwner(Controller):
     def create_pod(self, owner: Obj, pod: Obj) -> StatusError | None:
         """Create one pod and record it as Kubernetes Events; the failure is returned, not raised."""
         try:
-            created = self.api.create(res.PODS, namespace_of(owner), pod)
+            created = self.client.create(res.PODS, namespace_of(owner), pod)
         except StatusError as error:
             if error.has_cause("NamespaceTerminating"):
                 return None
             self.recorder.record(self.resource, owner, "Warning", "FailedCreate", f"Error creating: {error.message}")
             return error
-        message = f"Created pod: {name_of(created.obj)}"
+        message = f"Created pod: {name_of(created)}"
         self.recorder.record(self.resource, owner, "Normal", "SuccessfulCreate", message)
         return None
 
     def delete_pod(self, owner: Obj, pod: Obj) -> None:
-        from remesh.sim.api import DeleteOptions
-
+        """Delete one pod and record it as a Kubernetes Event. Raises StatusError."""
         try:
-            self.api.delete(res.PODS, namespace_of(pod), name_of(pod), DeleteOptions())
+            self.client.delete(res.PODS, namespace_of(pod), name_of(pod), DeleteOptions())
         except StatusError as error:
             if error.code != 404:
                 raise

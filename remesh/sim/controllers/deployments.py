@@ -80,7 +80,7 @@ class DeploymentController(Controller):
                 "template": template,
             },
         }
-        created = self.api.create(res.REPLICA_SETS, namespace_of(deployment), replica_set).obj
+        created = self.client.create(res.REPLICA_SETS, namespace_of(deployment), replica_set)
         self._note_revision(deployment, revision)
         message = f"Scaled up replica set {name_of(created)} from 0 to {created['spec']['replicas']}"
         self.recorder.record(res.DEPLOYMENTS, deployment, "Normal", "ScalingReplicaSet", message)
@@ -109,7 +109,7 @@ class DeploymentController(Controller):
             current["metadata"]["annotations"] = {**annotations_of(current), **wanted}
             return current
 
-        return self.api.change(res.REPLICA_SETS, namespace_of(deployment), name_of(replica_set), annotated).obj
+        return self.client.change(res.REPLICA_SETS, namespace_of(deployment), name_of(replica_set), annotated)
 
     def _note_revision(self, deployment: Obj, revision: int) -> None:
         if annotations_of(deployment).get(_REVISION) == str(revision):
@@ -119,7 +119,7 @@ class DeploymentController(Controller):
             current["metadata"]["annotations"] = {**annotations_of(current), _REVISION: str(revision)}
             return current
 
-        self.api.change(res.DEPLOYMENTS, namespace_of(deployment), name_of(deployment), annotated)
+        self.client.change(res.DEPLOYMENTS, namespace_of(deployment), name_of(deployment), annotated)
 
     def _roll(self, deployment: Obj, new: Obj, old: list[Obj]) -> None:
         desired = deployment["spec"]["replicas"]
@@ -162,7 +162,7 @@ class DeploymentController(Controller):
             current["spec"]["replicas"] = replicas
             return current
 
-        changed = self.api.change(res.REPLICA_SETS, namespace_of(replica_set), name_of(replica_set), scaled).obj
+        changed = self.client.change(res.REPLICA_SETS, namespace_of(replica_set), name_of(replica_set), scaled)
         verb = "up" if replicas > before else "down"
         message = f"Scaled {verb} replica set {name_of(replica_set)} from {before} to {replicas}"
         self.recorder.record(res.DEPLOYMENTS, deployment, "Normal", "ScalingReplicaSet", message)
@@ -191,7 +191,7 @@ class DeploymentController(Controller):
         idle.sort(key=_revision)
         for entry in idle[: max(0, len(idle) - limit)]:
             try:
-                self.api.delete(res.REPLICA_SETS, namespace_of(entry), name_of(entry), DeleteOptions())
+                self.client.delete(res.REPLICA_SETS, namespace_of(entry), name_of(entry), DeleteOptions())
             except StatusError as error:
                 if error.code != 404:
                     raise

@@ -76,7 +76,7 @@ class EndpointSliceController(_Mirror):
             current["endpoints"] = endpoints
             return current
 
-        self.api.change(res.ENDPOINT_SLICES, namespace_of(present), name_of(present), replaced)
+        self.client.change(res.ENDPOINT_SLICES, namespace_of(present), name_of(present), replaced)
 
     def _create(self, service: Obj, endpoints: list[Obj]) -> None:
         labels = {**labels_of(service), _SERVICE_NAME: name_of(service)}
@@ -94,7 +94,7 @@ class EndpointSliceController(_Mirror):
                 for port in service["spec"].get("ports") or ()
             ],
         }
-        self.api.create(res.ENDPOINT_SLICES, namespace_of(service), slice_object)
+        self.client.create(res.ENDPOINT_SLICES, namespace_of(service), slice_object)
 
 
 def _endpoint(pod: Obj) -> Obj:

@@ -1,7 +1,8 @@
 """What goes when something else goes: dependents of deleted owners, and the content of deleted namespaces."""
 
 from remesh.sim import resources as res
-from remesh.sim.api import ApiServer, DeleteOptions
+from remesh.sim.api import DeleteOptions
+from remesh.sim.client import Client
 from remesh.sim.controllers.base import Controller
 from remesh.sim.objects import Obj, copy, is_terminating, name_of, uid_of
 from remesh.sim.resources import STORED, Resource
@@ -21,8 +22,8 @@ class GarbageCollector(Controller):
     name = "garbage-collector"
     workers = 2
 
-    def __init__(self, api: ApiServer) -> None:
-        super().__init__(api)
+    def __init__(self, client: Client) -> None:
+        super().__init__(client)
         self._resources = {resource.qualified: resource for resource in STORED}
 
     def watch(self) -> None:
@@ -67,7 +68,7 @@ class GarbageCollector(Controller):
             return
         options = DeleteOptions(uid=uid_of(obj), propagation=propagation)
         try:
-            self.api.delete(resource, obj["metadata"].get("namespace", ""), name_of(obj), options)
+            self.client.delete(resource, obj["metadata"].get("namespace", ""), name_of(obj), options)
         except StatusError as error:
             if error.code not in (404, 409):
                 raise
@@ -93,7 +94,7 @@ class GarbageCollector(Controller):
             current["metadata"]["ownerReferences"] = kept
             return current
 
-        self.api.change(resource, *key, disowned)
+        self.client.change(resource, *key, disowned)
 
     def _release(self, resource: Resource, owner: Obj, finalizer: str) -> None:
         def released(current: Obj) -> Obj:
@@ -102,7 +103,7 @@ class GarbageCollector(Controller):
             return current
 
         try:
-            self.api.change(resource, owner["metadata"].get("namespace", ""), name_of(owner), released)
+            self.client.change(resource, owner["metadata"].get("namespace", ""), name_of(owner), released)
         except StatusError as error:
             if error.code != 404:
                 raise
@@ -130,7 +131,7 @@ class NamespaceController(Controller):
         if is_terminating(namespace):
             self._empty(namespace)
         elif self.find(res.SERVICE_ACCOUNTS, (key[1], "default")) is None:
-            self.api.create(res.SERVICE_ACCOUNTS, key[1], {"metadata": {"name": "default"}})
+            self.client.create(res.SERVICE_ACCOUNTS, key[1], {"metadata": {"name": "default"}})
 
     def _empty(self, namespace: Obj) -> None:
         name = name_of(namespace)
@@ -145,13 +146,13 @@ class NamespaceController(Controller):
         if left:
             self.queue.add_after(("", name), 0.05)
             return
-        self.api.change(res.NAMESPACES, "", name, _without_finalizers, subresource="finalize")
+        self.client.change(res.NAMESPACES, "", name, _without_finalizers, subresource="finalize")
 
     def _delete(self, resource: Resource, namespace: str, obj: Obj, options: DeleteOptions) -> None:
         if is_terminating(obj):
             return
         try:
-            self.api.delete(resource, namespace, name_of(obj), options)
+            self.client.delete(resource, namespace, name_of(obj), options)
         except StatusError as error:
             if error.code not in (404, 409):
                 raise

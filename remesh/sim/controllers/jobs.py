@@ -84,7 +84,7 @@ class JobController(PodOwner):
             return current
 
         try:
-            self.api.change(res.PODS, namespace_of(pod), name_of(pod), released)
+            self.client.change(res.PODS, namespace_of(pod), name_of(pod), released)
         except StatusError as error:
             if error.code != 404:
                 raise

@@ -77,7 +77,7 @@ class StatefulSetController(PodOwner):
         pod["spec"] = {**pod["spec"], "hostname": name, "subdomain": owner["spec"].get("serviceName", "")}
         text = f"create Pod {name} in StatefulSet {name_of(owner)}"
         try:
-            self.api.create(res.PODS, namespace_of(owner), pod)
+            self.client.create(res.PODS, namespace_of(owner), pod)
         except StatusError as error:
             if error.reason == "AlreadyExists":
                 return
