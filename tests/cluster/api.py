@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import urllib3
 
@@ -19,15 +19,39 @@ PATCH_TYPES = {
 
 
 class Api:
-    """Requests to one API server with a bearer token. Safe to share between threads."""
+    """Requests to one API server under one identity. Safe to share between threads."""
 
-    def __init__(self, server: str, ca_file: Path, token: str) -> None:
+    def __init__(
+        self,
+        server: str,
+        ca_file: Path,
+        *,
+        token: str | None = None,
+        certificate: str | None = None,
+        key: str | None = None,
+    ) -> None:
         self.server = server
+        identity = {"Authorization": f"Bearer {token}"} if token else {}
         self._pool = urllib3.PoolManager(
             maxsize=16,
             ca_certs=str(ca_file),
+            cert_file=certificate,
+            key_file=key,
             retries=False,
-            headers={"Authorization": f"Bearer {token}", "Accept": "application/json"},
+            headers={**identity, "Accept": "application/json"},
+        )
+
+    @classmethod
+    def from_kubeconfig(cls, kubeconfig: Path) -> Self:
+        """The client of one of this cluster's own kubeconfig files, which are JSON."""
+        config = json.loads(kubeconfig.read_text())
+        cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
+        return cls(
+            cluster["server"],
+            Path(cluster["certificate-authority"]),
+            token=user.get("token"),
+            certificate=user.get("client-certificate"),
+            key=user.get("client-key"),
         )
 
     def request(

@@ -84,6 +84,14 @@ class RealCluster:
         """See `TestBed`. Returns when a dry run through the API server comes back with the sidecar again."""
         self._the_injector().heal()
 
+    def change_webhook(self, **fields: object) -> None:
+        """Change fields of the webhook in its configuration, such as `failurePolicy="Ignore"`. `heal` keeps them."""
+        self._the_injector().change_configuration(**fields)
+
+    def reset_webhook(self) -> None:
+        """Make the webhook configuration what it was at the start, also where it was deleted."""
+        self._the_injector().reset_configuration()
+
     def stop(self) -> None:
         """See `TestBed`."""
         self.api.close()

@@ -47,6 +47,31 @@ AUDIT_POLICY: Object = {
 }
 
 
+# Those that act on what the tests create. Each further one makes the start slower: they get their service accounts
+# one after the other, at 20 requests a second.
+CONTROLLERS = (
+    "clusterrole-aggregation-controller",
+    "cronjob-controller",
+    "daemonset-controller",
+    "deployment-controller",
+    "disruption-controller",
+    "endpointslice-controller",
+    "garbage-collector-controller",
+    "job-controller",
+    "namespace-controller",
+    "node-lifecycle-controller",
+    "pod-garbage-collector-controller",
+    "replicaset-controller",
+    "replicationcontroller-controller",
+    "resourcequota-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-controller",
+    "statefulset-controller",
+    "taint-eviction-controller",
+    "ttl-after-finished-controller",
+)
+
+
 @dataclass(frozen=True, slots=True)
 class Tuning:
     """Departures from Kubernetes' defaults. None leaves the default: 20 requests a second for each controller."""
@@ -70,7 +95,7 @@ class ControlPlane:
         self._outside = f"https://{network.host}:{network.port}"
         self._commands = self._write_files_and_commands(binaries, tuning)
         self.kubeconfig = self._kubeconfig("kubeconfig", self._outside, {"token": self._tokens["admin"]})
-        self.api = Api(self._outside, self.directory / "ca.crt", self._tokens["admin"])
+        self.api = Api.from_kubeconfig(self.kubeconfig)
 
     def launch(self) -> None:
         """Start everything and return when the API server is ready and the controllers have been started."""
@@ -204,6 +229,8 @@ def _apiserver(directory: Path, network: Network, tuning: Tuning) -> list[str]:
         f"--tls-cert-file={directory}/apiserver.crt",
         f"--tls-private-key-file={directory}/apiserver.key",
         f"--client-ca-file={directory}/ca.crt",
+        f"--requestheader-client-ca-file={directory}/ca.crt",
+        "--requestheader-allowed-names=front-proxy",
         f"--token-auth-file={directory}/tokens.csv",
         "--authorization-mode=RBAC",
         "--service-account-issuer=https://kubernetes.default.svc",
@@ -229,6 +256,7 @@ def _controller_manager(directory: Path, network: Network, tuning: Tuning) -> li
         f"--cert-dir={directory}/kube-controller-manager",
         "--bind-address=127.0.0.1",
         "--leader-elect=false",
+        f"--controllers={','.join(CONTROLLERS)}",
         # Each controller under its own service account, as clusters have it: some webhooks ask who creates a pod.
         "--use-service-account-credentials=true",
         f"--service-account-private-key-file={directory}/service-accounts.key",

@@ -54,10 +54,23 @@ class Injector:
         self._api.post(f"{self._namespace}/services", injector_objects.service(wear))
         self._api.post(self._deployments, injector_objects.deployment(wear))
         self._sync(wear.replicas)
-        url = None if self._net.isolated else f"https://127.0.0.1:{self._net.ports.injector}{wear.path}"
-        body = injector_objects.configuration(wear, self._ca.certificate_pem, url)
-        self._api.post(CONFIGURATIONS, body)
+        self.reset_configuration()
         self._wait_probe(injected=True)
+
+    def reset_configuration(self) -> None:
+        """Make the webhook configuration what the wear says, whether it was changed or deleted."""
+        url = None if self._net.isolated else f"https://127.0.0.1:{self._net.ports.injector}{self.wear.path}"
+        wanted = injector_objects.configuration(self.wear, self._ca.certificate_pem, url)
+        self._api.ensure(CONFIGURATIONS, wanted)
+        self._api.patch(f"{CONFIGURATIONS}/{self.wear.configuration}", {"webhooks": wanted["webhooks"]})
+
+    def change_configuration(self, **fields: object) -> None:
+        """Change fields of the webhook, such as `failurePolicy` or `timeoutSeconds`, until it is reset.
+
+        The API server follows within moments; nothing is waited for.
+        """
+        changes = [{"op": "add", "path": f"/webhooks/0/{key}", "value": value} for key, value in fields.items()]
+        self._api.patch(f"{CONFIGURATIONS}/{self.wear.configuration}", changes, kind="json")
 
     def inject_fault(self, fault: Fault, delay_ms: int) -> None:
         """See `TestBed.inject_fault`."""

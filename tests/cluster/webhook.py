@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from remesh.testbed import InjectorWear
 from tests.cluster.api import Api
 from tests.cluster.errors import ApiError
@@ -260,15 +258,9 @@ def _content_length(head: bytes) -> int:
     return 0
 
 
-def _api(kubeconfig: Path) -> Api:
-    config = yaml.safe_load(kubeconfig.read_text())
-    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-    return Api(cluster["server"], Path(cluster["certificate-authority"]), user["token"])
-
-
 async def _serve(arguments: argparse.Namespace) -> None:
     wear = InjectorWear(**json.loads(arguments.wear.read_text()))
-    namespaces = Namespaces(_api(arguments.kubeconfig))
+    namespaces = Namespaces(Api.from_kubeconfig(arguments.kubeconfig))
     namespaces.start()
     injector = Injector(wear, ModeFile(arguments.mode), namespaces, arguments.log)
     tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)

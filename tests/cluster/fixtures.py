@@ -1,0 +1,61 @@
+"""Pytest fixtures for the real control plane; `tests/conftest.py` loads them.
+
+`real_cluster` is one cluster for the whole session, `meshed_namespace` a fresh namespace in it for one test.
+A test that uses them is marked `real`.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+
+import pytest
+
+from remesh.testbed import InjectorWear
+from tests.cluster import build
+from tests.cluster.cluster import RealCluster
+from tests.cluster.controlplane import Tuning
+from tests.cluster.errors import ApiError
+
+# The shortest that leaves a busy machine time to answer; a hanging injector costs every creation this long.
+WEBHOOK_TIMEOUT_SECONDS = 2
+# Ten times the default, so that a Deployment of 1000 takes seconds and not a minute.
+CONTROLLER_QPS = 200
+
+
+@pytest.fixture(scope="session")
+def real_cluster() -> Iterator[RealCluster]:
+    """A real control plane with a Linkerd-like injector, `failurePolicy: Fail`. Skips where there can be none."""
+    require_control_plane()
+    cluster = RealCluster.start(
+        InjectorWear(timeout_seconds=WEBHOOK_TIMEOUT_SECONDS), tuning=Tuning(controller_qps=CONTROLLER_QPS)
+    )
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def meshed_namespace(real_cluster: RealCluster) -> Iterator[str]:
+    """The name of a fresh namespace whose pods get the sidecar. Afterwards faults are healed and it is deleted."""
+    name = real_cluster.create_namespace(f"test-{secrets.token_hex(4)}")
+    yield name
+    real_cluster.reset_webhook()
+    real_cluster.heal()
+    delete_namespace(real_cluster, name)
+
+
+def require_control_plane() -> None:
+    """Skip the test, with the reason, where no control plane can be had; in CI fail it."""
+    reason = build.unavailable_reason()
+    if reason and os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    if reason:
+        pytest.skip(reason)
+
+
+def delete_namespace(cluster: RealCluster, name: str) -> None:
+    """Delete a namespace without waiting until it is gone; the test may have deleted it itself."""
+    try:
+        cluster.api.delete(f"/api/v1/namespaces/{name}")
+    except ApiError as error:
+        if error.status not in (404, 409):
+            raise
