@@ -58,6 +58,7 @@ class Selection:
     fields: ObjectTest | None = None
 
     def wants(self, obj: Obj) -> bool:
+        """Whether an object is selected."""
         metadata = meta(obj)
         if self.namespace and metadata.get("namespace") != self.namespace:
             return False
@@ -67,6 +68,7 @@ class Selection:
 
     @property
     def is_narrow(self) -> bool:
+        """Whether not everything (of a namespace) is selected."""
         return self.labels is not None or self.fields is not None
 
 
@@ -82,6 +84,7 @@ class DeleteOptions:
 
     @classmethod
     def read(cls, body: Mapping[str, Any] | None) -> "DeleteOptions":
+        """From the decoded body of a request."""
         body = body or {}
         preconditions = body.get("preconditions") or {}
         return cls(

@@ -99,6 +99,7 @@ class SimCluster:
 
     @property
     def url(self) -> str:
+        """Where the API server is."""
         return self._server.url
 
     def __enter__(self) -> Self:
@@ -114,6 +115,7 @@ class SimCluster:
         self.router.refused.add((verb, resource))
 
     def stop(self) -> None:
+        """End every thread, and remove every file. Calling it twice is harmless."""
         if self._stopped:
             return
         self._stopped = True

@@ -35,12 +35,15 @@ class ApiHttpServer(ThreadingHTTPServer):
 
     @property
     def url(self) -> str:
+        """Where it listens."""
         return f"http://127.0.0.1:{self.server_address[1]}"
 
     def start(self) -> None:
+        """Serve from a thread of its own."""
         self._thread.start()
 
     def close(self) -> None:
+        """Stop serving and hang up on everybody."""
         self.closing.set()
         self.shutdown()
         self.server_close()
@@ -50,11 +53,13 @@ class ApiHttpServer(ThreadingHTTPServer):
         self._thread.join(_JOIN_SECONDS)
 
     def process_request(self, request: Any, client_address: Any) -> None:
+        """Remember the connection, to hang up on it in the end."""
         with self._open_lock:
             self._open.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
+        """Forget the connection."""
         with self._open_lock:
             self._open.discard(request)
         super().shutdown_request(request)

@@ -23,6 +23,7 @@ class Injector:
     _changed: threading.Condition = field(default_factory=threading.Condition)
 
     def break_by(self, fault: Fault, delay_seconds: float = 0.0) -> None:
+        """Add a fault, seen by calls that wait, too."""
         with self._changed:
             self.faults.add(fault)
             if fault is Fault.SLOW:
@@ -30,10 +31,12 @@ class Injector:
             self._changed.notify_all()
 
     def lose_node(self, node: str) -> None:
+        """No answer any more from the replica on this node."""
         with self._changed:
             self.lost_nodes.add(node)
 
     def heal(self) -> None:
+        """End all faults; calls that hang are answered."""
         with self._changed:
             self.faults.clear()
             self.lost_nodes.clear()
@@ -103,6 +106,7 @@ def _asks(wanted: tuple[str, str], pod: dict[str, str], namespace: dict[str, str
 
 
 def has_sidecar(wear: InjectorWear, pod: Obj) -> bool:
+    """Whether the pod carries the sidecar already."""
     containers = [*(pod["spec"].get("containers") or []), *(pod["spec"].get("initContainers") or [])]
     return any(container["name"] == wear.sidecar for container in containers)
 

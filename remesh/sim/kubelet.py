@@ -31,6 +31,7 @@ COMPLETES_ANNOTATION = "test.remesh.dev/completes"
 
 
 def new_node(number: int) -> Obj:
+    """A Ready node with room for everything."""
     name = f"sim-node-{number}"
     room = {"cpu": "64", "memory": "256Gi", "pods": "10000", "ephemeral-storage": "1Ti"}
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
@@ -74,6 +75,7 @@ class Scheduler(Controller):
         self._turn = 0
 
     def watch(self) -> None:
+        """Watch what makes a sync necessary."""
         self.store.listen(res.PODS, self._pod_changed)
         self.store.listen(res.NODES, self._node_changed)
 
@@ -87,6 +89,7 @@ class Scheduler(Controller):
                 self.queue.add((namespace_of(item.obj), name_of(item.obj)))
 
     def sync(self, key: Key) -> None:
+        """The next step in the life of one pod, or node."""
         pod = self.find(res.PODS, key)
         if pod is None or pod["spec"].get("nodeName") or is_terminating(pod):
             return
@@ -134,6 +137,7 @@ class Kubelets(Controller):
         self._addresses: dict[str, int] = {}
 
     def watch(self) -> None:
+        """Watch what makes a sync necessary."""
         self.store.listen(res.PODS, self._pod_changed)
         self.store.listen(res.NODES, self._node_changed)
 
@@ -147,6 +151,7 @@ class Kubelets(Controller):
                 self.queue.add((namespace_of(item.obj), name_of(item.obj)))
 
     def sync(self, key: Key) -> None:
+        """The next step in the life of one pod, or node."""
         pod = self.find(res.PODS, key)
         if pod is None:
             return
@@ -254,6 +259,7 @@ class NodeLifecycle(Controller):
         self._grace = grace
 
     def watch(self) -> None:
+        """Watch what makes a sync necessary."""
         self.store.listen(res.NODES, self._node_changed)
 
     def _node_changed(self, change: Change) -> None:
@@ -261,6 +267,7 @@ class NodeLifecycle(Controller):
             self.queue.add_after(change.key, self._grace)
 
     def sync(self, key: Key) -> None:
+        """The next step in the life of one pod, or node."""
         node = self.find(res.NODES, key)
         if node is None or is_ready(node):
             return

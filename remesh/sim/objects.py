@@ -31,14 +31,17 @@ def now() -> str:
 
 
 def new_uid() -> str:
+    """A random UID."""
     return str(uuid.UUID(int=random.getrandbits(128), version=4))
 
 
 def suffix(length: int = _GENERATED_SUFFIX) -> str:
+    """Random letters as at the end of generated names."""
     return "".join(random.choices(_NAME_LETTERS, k=length))
 
 
 def generated_name(base: str) -> str:
+    """A name made of `metadata.generateName`."""
     return base[:_LONGEST_GENERATED_BASE] + suffix()
 
 
@@ -55,34 +58,41 @@ def digest(value: object) -> str:
 
 
 def meta(obj: Mapping[str, Any]) -> Obj:
+    """The object's metadata."""
     metadata: Obj = obj["metadata"]
     return metadata
 
 
 def name_of(obj: Mapping[str, Any]) -> str:
+    """The object's name."""
     name: str = obj["metadata"]["name"]
     return name
 
 
 def namespace_of(obj: Mapping[str, Any]) -> str:
+    """The object's namespace; empty when it has none."""
     namespace: str = obj["metadata"].get("namespace", "")
     return namespace
 
 
 def uid_of(obj: Mapping[str, Any]) -> str:
+    """The object's UID."""
     uid: str = obj["metadata"]["uid"]
     return uid
 
 
 def labels_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    """The object's labels."""
     return obj["metadata"].get("labels") or {}
 
 
 def annotations_of(obj: Mapping[str, Any]) -> dict[str, str]:
+    """The object's annotations."""
     return obj["metadata"].get("annotations") or {}
 
 
 def is_terminating(obj: Mapping[str, Any]) -> bool:
+    """Whether it has been deleted, and is not gone yet."""
     return "deletionTimestamp" in obj["metadata"]
 
 
@@ -96,11 +106,13 @@ def controller_of(obj: Mapping[str, Any]) -> Obj | None:
 
 
 def is_controlled_by(obj: Mapping[str, Any], owner_uid: str) -> bool:
+    """Whether the owner with this UID is its controller."""
     controller = controller_of(obj)
     return controller is not None and controller["uid"] == owner_uid
 
 
 def controller_reference(resource: Resource, owner: Mapping[str, Any]) -> Obj:
+    """The owner reference that a controller puts on what it creates."""
     return {
         "apiVersion": resource.api_version,
         "kind": resource.kind,
@@ -112,6 +124,7 @@ def controller_reference(resource: Resource, owner: Mapping[str, Any]) -> Obj:
 
 
 def condition(obj: Mapping[str, Any], kind: str) -> Obj | None:
+    """The condition of this type, if there is one."""
     for entry in obj.get("status", {}).get("conditions") or ():
         if entry["type"] == kind:
             found: Obj = entry
@@ -137,11 +150,13 @@ def with_condition(conditions: Iterable[Obj], new: Obj) -> list[Obj]:
 
 
 def is_ready(pod: Mapping[str, Any]) -> bool:
+    """Whether the Ready condition (of a pod or a node) is True."""
     ready = condition(pod, "Ready")
     return ready is not None and ready["status"] == "True"
 
 
 def is_finished(pod: Mapping[str, Any]) -> bool:
+    """Whether the pod's containers have ended for good."""
     return pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
 
 

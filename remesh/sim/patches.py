@@ -43,6 +43,7 @@ def apply_patch(kind: str, obj: Obj, patch: Any) -> Obj:
 
 
 def merge_patch(target: Any, patch: Any) -> Any:
+    """RFC 7386."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -55,6 +56,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def strategic_patch(target: Any, patch: Any, field: str = "") -> Any:
+    """A merge patch that merges some lists by key; `field` is the name of the list."""
     if isinstance(patch, list):
         return _strategic_list(target, patch, field)
     if not isinstance(patch, dict):
@@ -103,6 +105,7 @@ def _merge_by_key(target: list[Any], patch: list[Any], key: str) -> list[Any]:
 
 
 def json_patch(obj: Obj, operations: Any) -> Obj:
+    """RFC 6902. Raises StatusError: 400, or 422 when an operation does not apply."""
     if not isinstance(operations, list):
         raise bad_request("error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch")
     result: Any = copy(obj)

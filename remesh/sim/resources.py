@@ -21,6 +21,7 @@ class Resource:
 
     @property
     def api_version(self) -> str:
+        """As in `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -30,10 +31,12 @@ class Resource:
 
     @property
     def prefix(self) -> str:
+        """The path of its group and version."""
         return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
 
     @property
     def has_status(self) -> bool:
+        """Whether the status is written apart from the rest."""
         return "status" in self.subresources
 
 

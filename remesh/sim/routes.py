@@ -164,7 +164,9 @@ class Router:
         resource, dry_run = target.resource, _is_dry_run(query)
         where = (resource, target.namespace, target.name)
         if target.subresource == "scale":
-            return _json(200, write_scale(self.api, *where, _patch_type(request), _decoded(request), dry_run=dry_run))
+            scale = _decoded(request) if request.method == "PUT" else _decode(request.body)
+            patch_type = _patch_type(request)
+            return _json(200, write_scale(self.api, *where, scale, patch_type=patch_type, dry_run=dry_run))
         if request.method == "PUT":
             body = _decoded(request)
             stored = self.api.update(*where, body, subresource=target.subresource, dry_run=dry_run)

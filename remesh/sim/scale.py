@@ -28,7 +28,7 @@ def read_scale(resource: Resource, obj: Obj) -> Obj:
 
 
 def write_scale(
-    api: ApiServer, resource: Resource, namespace: str, name: str, patch_type: str, body: Any, *, dry_run: bool
+    api: ApiServer, resource: Resource, namespace: str, name: str, body: Any, *, patch_type: str, dry_run: bool
 ) -> Obj:
     """Replace the Scale (no `patch_type`) or patch it. Raises StatusError."""
 

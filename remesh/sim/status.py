@@ -29,6 +29,7 @@ class StatusError(Exception):
         self.metadata = dict(metadata or {})
 
     def body(self) -> dict[str, Any]:
+        """The Status object."""
         status: dict[str, Any] = {
             "kind": "Status",
             "apiVersion": "v1",
@@ -44,6 +45,7 @@ class StatusError(Exception):
         return status
 
     def has_cause(self, cause: str) -> bool:
+        """Whether one of the causes has this reason."""
         return any(entry.get("reason") == cause for entry in self.details.get("causes", ()))
 
 
@@ -53,24 +55,29 @@ def _details(resource: Resource, name: str) -> dict[str, Any]:
 
 
 def not_found(resource: Resource, name: str) -> StatusError:
+    """404: no object of that name."""
     return StatusError(404, "NotFound", f'{resource.qualified} "{name}" not found', details=_details(resource, name))
 
 
 def no_such_path() -> StatusError:
+    """404: no such resource at all."""
     return StatusError(404, "NotFound", "the server could not find the requested resource", details={})
 
 
 def already_exists(resource: Resource, name: str) -> StatusError:
+    """409: the name is taken."""
     message = f'{resource.qualified} "{name}" already exists'
     return StatusError(409, "AlreadyExists", message, details=_details(resource, name))
 
 
 def conflict(resource: Resource, name: str, why: str) -> StatusError:
+    """409: a precondition does not hold."""
     message = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
     return StatusError(409, "Conflict", message, details=_details(resource, name))
 
 
 def modified_conflict(resource: Resource, name: str) -> StatusError:
+    """409: the resourceVersion is no longer the present one."""
     return conflict(
         resource,
         name,
@@ -79,6 +86,7 @@ def modified_conflict(resource: Resource, name: str) -> StatusError:
 
 
 def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Any] = ()) -> StatusError:
+    """403, for an object that is named."""
     details = _details(resource, name)
     if causes:
         details["causes"] = list(causes)
@@ -87,6 +95,7 @@ def forbidden(resource: Resource, name: str, why: str, causes: Sequence[Any] = (
 
 
 def invalid(resource: Resource, name: str, field: str, why: str, cause: str = "FieldValueInvalid") -> StatusError:
+    """422: a field has a value that cannot be."""
     kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     details: dict[str, Any] = {
         "name": name,
@@ -99,24 +108,29 @@ def invalid(resource: Resource, name: str, field: str, why: str, cause: str = "F
 
 
 def bad_request(message: str) -> StatusError:
+    """400."""
     return StatusError(400, "BadRequest", message)
 
 
 def internal_error(message: str) -> StatusError:
+    """500, as for a webhook that cannot be called."""
     details = {"causes": [{"message": message}]}
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", details=details)
 
 
 def request_timeout() -> StatusError:
+    """504: the request's own time is over."""
     return StatusError(504, "Timeout", "Timeout: request did not complete within requested timeout", details={})
 
 
 def expired(message: str, continue_token: str = "") -> StatusError:
+    """410: too far in the past to be continued or watched from."""
     metadata = {"continue": continue_token} if continue_token else None
     return StatusError(410, "Expired", message, metadata=metadata)
 
 
 def too_many_requests(cause: str) -> StatusError:
+    """429: a disruption budget says not now."""
     return StatusError(
         429,
         "TooManyRequests",
@@ -126,16 +140,19 @@ def too_many_requests(cause: str) -> StatusError:
 
 
 def unauthorized() -> StatusError:
+    """401."""
     return StatusError(401, "Unauthorized", "Unauthorized")
 
 
 def method_not_allowed() -> StatusError:
+    """405."""
     return StatusError(
         405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
     )
 
 
 def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
+    """415."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
     return StatusError(415, "UnsupportedMediaType", message)
 

@@ -18,6 +18,7 @@ from remesh.sim.resources import STORED, Resource
 Key = tuple[str, str]  # namespace (empty for what has none) and name
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
+FIRST_VERSION = 100
 DEFAULT_HISTORY = 10_000  # changes kept per resource for watches that start in the past
 
 
@@ -54,10 +55,10 @@ def full_body(resource: Resource, stored: Stored) -> bytes:
 class _Table:
     """All that is kept of one resource."""
 
-    def __init__(self, history: int) -> None:
+    def __init__(self, history: int, version: int) -> None:
         self.objects: dict[Key, Stored] = {}
         self.history: deque[Change] = deque(maxlen=history)
-        self.forgotten = 0  # the version of the newest change that fell out of the history
+        self.forgotten = version  # the version of the newest change that fell out of the history
         self.listeners: list[Callable[[Change], None]] = []
 
     def remember(self, change: Change) -> None:
@@ -71,21 +72,25 @@ class Store:
 
     def __init__(self, history: int = DEFAULT_HISTORY) -> None:
         self._lock = threading.RLock()
-        self._version = 1
-        self._tables = {resource: _Table(history) for resource in STORED}
+        # Not from 1: a watch from the dawn of time has to find that nobody remembers it, as in any real cluster.
+        self._version = FIRST_VERSION
+        self._tables = {resource: _Table(history, FIRST_VERSION) for resource in STORED}
         self._dependents: dict[str, set[tuple[Resource, Key]]] = {}
         self._uids: set[str] = set()
         self._encode = msgspec.json.Encoder().encode
 
     @property
     def version(self) -> int:
+        """The version of the newest write."""
         with self._lock:
             return self._version
 
     def get(self, resource: Resource, namespace: str, name: str) -> Stored | None:
+        """An object, if it is there."""
         return self._tables[resource].objects.get((namespace, name))
 
     def objects(self, resource: Resource, namespace: str = "") -> list[Stored]:
+        """The objects (of one namespace, or all), sorted by key."""
         return self.snapshot(resource, namespace)[1]
 
     def snapshot(self, resource: Resource, namespace: str = "") -> tuple[int, list[Stored]]:
@@ -138,6 +143,7 @@ class Store:
         return stored
 
     def dependents(self, owner_uid: str) -> list[tuple[Resource, Key]]:
+        """All objects that name this owner."""
         with self._lock:
             return sorted(self._dependents.get(owner_uid, ()), key=lambda entry: (entry[0].plural, entry[1]))
 
@@ -152,6 +158,7 @@ class Store:
         return sorted(found, key=lambda obj: (obj["metadata"]["creationTimestamp"], obj["metadata"]["name"]))
 
     def is_live(self, uid: str) -> bool:
+        """Whether an object of this UID is there."""
         return uid in self._uids
 
     def listen(self, resource: Resource, listener: Callable[[Change], None]) -> None:
@@ -181,10 +188,12 @@ class Store:
             return self._version, []
 
     def unfollow(self, resource: Resource, listener: Callable[[Change], None]) -> None:
+        """End a watch."""
         with self._lock:
             self._tables[resource].listeners.remove(listener)
 
     def forgotten(self, resource: Resource) -> int:
+        """The newest version that a watch can no longer start behind."""
         return self._tables[resource].forgotten
 
     def _next(self, obj: Obj) -> Stored:

@@ -53,6 +53,7 @@ def watch(store: Store, options: WatchOptions) -> Iterator[bytes]:
 
 
 def line(kind: str, body: bytes) -> bytes:
+    """One line of a watch response."""
     return b'{"type":"' + kind.encode() + b'","object":' + body + b"}\n"
 
 

@@ -41,6 +41,7 @@ class WorkQueue:
     _closed: bool = False
 
     def add(self, key: Key) -> None:
+        """Add a key at once, past its back-off; once, however often it is added."""
         with self._cond:
             self._add(key)
 
@@ -53,6 +54,7 @@ class WorkQueue:
             self._cond.notify()
 
     def add_after(self, key: Key, seconds: float) -> None:
+        """Add a key later."""
         with self._cond:
             heapq.heappush(self._delayed, (time.monotonic() + seconds, key))
             self._cond.notify()
@@ -76,10 +78,12 @@ class WorkQueue:
         return max(0.0, -self._tokens / _BUCKET_PER_SECOND)
 
     def forget(self, key: Key) -> None:
+        """The key has succeeded: its next failure is its first."""
         with self._cond:
             self._failures.pop(key, None)
 
     def get(self) -> Key | None:
+        """The next key; it is not given out again before `done`."""
         with self._cond:
             while True:
                 self._promote()
@@ -101,6 +105,7 @@ class WorkQueue:
         return max(0.0, self._delayed[0][0] - time.monotonic()) if self._delayed else None
 
     def done(self, key: Key) -> None:
+        """The key's work has ended."""
         with self._cond:
             self._processing.discard(key)
             if key in self._dirty:
@@ -108,6 +113,7 @@ class WorkQueue:
                 self._cond.notify()
 
     def close(self) -> None:
+        """Give out no more keys."""
         with self._cond:
             self._closed = True
             self._cond.notify_all()

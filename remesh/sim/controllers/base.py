@@ -120,10 +120,12 @@ class PodOwner(Controller):
         self._pool = ThreadPoolExecutor(_PARALLEL_CREATES, thread_name_prefix=f"{self.name}-create")
 
     def watch(self) -> None:
+        """Watch the owners, and the pods they own."""
         self.watch_own(self.resource)
         self.watch_owned(res.PODS, self.resource)
 
     def stop(self) -> None:
+        """End all threads."""
         super().stop()
         self._pool.shutdown(wait=False, cancel_futures=True)
 

@@ -20,6 +20,7 @@ class DaemonSetController(PodOwner):
     resource = res.DAEMON_SETS
 
     def watch(self) -> None:
+        """Watch what makes a sync necessary."""
         super().watch()
         self.store.listen(res.NODES, self._node_changed)
 
@@ -29,6 +30,7 @@ class DaemonSetController(PodOwner):
                 self.queue.add((item.obj["metadata"]["namespace"], name_of(item.obj)))
 
     def sync(self, key: Key) -> None:
+        """One pod on each node that should have one, and the numbers."""
         owner = self.find(self.resource, key)
         if owner is None or is_terminating(owner):
             return

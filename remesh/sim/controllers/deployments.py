@@ -35,10 +35,12 @@ class DeploymentController(Controller):
     workers = 5
 
     def watch(self) -> None:
+        """Watch what makes a sync necessary."""
         self.watch_own(res.DEPLOYMENTS)
         self.watch_owned(res.REPLICA_SETS, res.DEPLOYMENTS)
 
     def sync(self, key: Key) -> None:
+        """A ReplicaSet of the present template, replicas moved to it, and the numbers."""
         deployment = self.find(res.DEPLOYMENTS, key)
         if deployment is None or is_terminating(deployment):
             return

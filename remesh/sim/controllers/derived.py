@@ -52,9 +52,11 @@ class EndpointSliceController(_Mirror):
     resource = res.SERVICES
 
     def concerns(self, obj: Obj, pod: Obj) -> bool:
+        """Whether a change of this pod can change the object."""
         return equality_selector(obj["spec"].get("selector"))(labels_of(pod))
 
     def sync(self, key: Key) -> None:
+        """Write what the pods make of it."""
         service = self.find(res.SERVICES, key)
         if service is None or is_terminating(service) or not service["spec"].get("selector"):
             return
@@ -118,9 +120,11 @@ class DisruptionController(_Mirror):
     resource = res.DISRUPTION_BUDGETS
 
     def concerns(self, obj: Obj, pod: Obj) -> bool:
+        """Whether a change of this pod can change the object."""
         return label_selector(obj["spec"].get("selector"))(labels_of(pod))
 
     def sync(self, key: Key) -> None:
+        """Write what the pods make of it."""
         budget = self.find(self.resource, key)
         if budget is None or is_terminating(budget):
             return
@@ -172,9 +176,11 @@ class QuotaController(_Mirror):
     resource = res.RESOURCE_QUOTAS
 
     def concerns(self, obj: Obj, pod: Obj) -> bool:
+        """Whether a change of this pod can change the object."""
         return namespace_of(obj) == namespace_of(pod)
 
     def sync(self, key: Key) -> None:
+        """Write what the pods make of it."""
         quota = self.find(self.resource, key)
         if quota is None:
             return

@@ -27,6 +27,7 @@ class GarbageCollector(Controller):
         self._resources = {resource.qualified: resource for resource in STORED}
 
     def watch(self) -> None:
+        """Watch what makes a sync necessary."""
         for resource in STORED:
             if resource is not res.EVENTS:
                 self.store.listen(resource, self._changed)
@@ -52,6 +53,7 @@ class GarbageCollector(Controller):
             self._enqueue(owner, (namespace if owner.namespaced else "", reference["name"]))
 
     def sync(self, key: Key) -> None:
+        """Let go, or finish off."""
         resource = self._resources[key[0]]
         namespace, _, name = key[1].partition("/")
         obj = self.find(resource, (namespace, name))
@@ -115,6 +117,7 @@ class NamespaceController(Controller):
     name = "namespace-controller"
 
     def watch(self) -> None:
+        """Watch what makes a sync necessary."""
         self.watch_own(res.NAMESPACES)
         for resource in STORED:
             if resource.namespaced and resource is not res.EVENTS:
@@ -125,6 +128,7 @@ class NamespaceController(Controller):
             self.queue.add(("", change.key[0]))
 
     def sync(self, key: Key) -> None:
+        """Let go, or finish off."""
         namespace = self.find(res.NAMESPACES, key)
         if namespace is None:
             return

@@ -32,6 +32,7 @@ class JobController(PodOwner):
     back_off = BackOff(first=1.0, longest=60.0, bucket=False)
 
     def watch(self) -> None:
+        """Watch what makes a sync necessary."""
         self.store.listen(res.JOBS, lambda change: self._enqueue(change.key, at_once=change.type == "ADDED"))
         self.watch_owned(res.PODS, res.JOBS)
 
@@ -39,6 +40,7 @@ class JobController(PodOwner):
         self.queue.add_after(key, 0.0 if at_once else _SYNC_SECONDS)
 
     def sync(self, key: Key) -> None:
+        """Pods until there are enough successes, and the numbers."""
         job = self.find(self.resource, key)
         if job is None:
             return

@@ -18,6 +18,7 @@ class ReplicaSetController(PodOwner):
     resource = res.REPLICA_SETS
 
     def sync(self, key: Key) -> None:
+        """As many active pods as asked for; the status is written even when that fails."""
         owner = self.find(self.resource, key)
         if owner is None:
             return

@@ -19,6 +19,7 @@ class StatefulSetController(PodOwner):
     resource = res.STATEFUL_SETS
 
     def sync(self, key: Key) -> None:
+        """The next step towards the wanted pods; the status is written even when that fails."""
         owner = self.find(self.resource, key)
         if owner is None or is_terminating(owner):
             return
