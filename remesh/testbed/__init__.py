@@ -79,8 +79,6 @@ class TestBed(Protocol):
     All methods return when the change is in force on the API server's side.
     """
 
-    __test__ = False  # the name starts with Test, and pytest would try to collect it
-
     kind: Literal["real", "sim"]
     kubeconfig: Path
     wear: InjectorWear
@@ -93,3 +91,8 @@ class TestBed(Protocol):
 
     def stop(self) -> None:
         """End every process that was started, and remove every file. Calling it twice is harmless."""
+
+
+# The name starts with Test, and pytest would try to collect it. Not in the class: there it would be one more
+# member that every test bed must have.
+setattr(TestBed, "__test__", False)  # noqa: B010
