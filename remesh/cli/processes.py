@@ -6,6 +6,7 @@ outlives it: on Linux the kernel ends them if it is killed.
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,6 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import IO
+
+from remesh.errors import UsageError
 
 # Becomes the program itself, after asking the kernel to send SIGTERM when the parent's main thread ends (prctl(2):
 # the setting survives execve). Elsewhere than on Linux it only becomes the program.
@@ -135,3 +138,16 @@ def interrupt_on_sigterm() -> None:
         raise KeyboardInterrupt
 
     signal.signal(signal.SIGTERM, interrupt)
+
+
+def free_port(preferred: int) -> int:
+    """The preferred port on loopback if nobody has it, else any free one."""
+    for port in (preferred, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise UsageError("no free port on loopback; end what holds them")

@@ -1,0 +1,213 @@
+"""`remesh audit`: reads the trail. Needs Redis, and no cluster unless a namespace has to be looked up."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remesh.cli.app import one_command
+from remesh.cli.options import Common, Output, with_common
+
+if TYPE_CHECKING:
+    from remesh.audit import Trail
+    from remesh.cli.session import Session
+    from remesh.models import AuditRecord, ObjectRef, RecordType
+
+EXPORT = "export"
+COLUMNS = ("TIME", "TYPE", "NAMESPACE", "OBJECT", "MESH", "CODE", "ACTOR", "FINDING", "REASON")
+WIDTHS = (20, 8, 14, 34, 8, 20, 16, 14, 0)  # for lines that come one by one
+TAIL_SECONDS = 1.0  # Ctrl-C is noticed within it
+
+
+@with_common
+def audit(
+    common: Common,
+    *,
+    subject: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[KIND/NAME | export]",
+            help="Only this object and what it owns; `export` prints whole records as JSON lines.",
+            show_default=False,
+        ),
+    ] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", help="Only the last span of time, such as 90s, 15m, 2h, 1d.", show_default=False),
+    ] = None,
+    finding: Annotated[
+        str | None, typer.Option("--finding", help="Only this finding's chain.", show_default=False)
+    ] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--type", help="Only this type of record; may be repeated.", show_default=False)
+    ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records until Ctrl-C.")] = False,
+) -> None:
+    """Read the audit trail: every finding, wait, decision, refusal, action and outcome, oldest first.
+
+    Nothing is ever dropped from it. `remesh audit export > trail.jsonl` keeps it outside of Redis.
+    """
+    from remesh.cli.session import Session
+
+    session = Session(common)
+    output = Output.JSONL if subject == EXPORT else common.format
+    query = _Query(session, None if subject == EXPORT else subject, since, finding, types or [])
+    if follow:
+        _follow(session.trail, query, output)
+    else:
+        _print(
+            list(query.records(session.trail)) if output is not Output.JSONL else query.records(session.trail), output
+        )
+
+
+class _Query:
+    """What is asked for; raises UsageError where it cannot be right."""
+
+    def __init__(
+        self, session: "Session", subject: str | None, since: str | None, finding: str | None, types: list[str]
+    ) -> None:
+        self.ref = _reference(session, subject)
+        self.namespace = session.common.namespace if subject is None else None
+        self.since = _span(since)
+        self.finding = finding
+        self.types = _types(types)
+
+    def records(self, trail: "Trail", after: str | None = None) -> "Iterator[AuditRecord]":
+        found = trail.read(since=self.since, after=after, ref=self.ref, finding_id=self.finding, types=self.types)
+        return (record for record in found if self._in_namespace(record))
+
+    def fits(self, record: "AuditRecord") -> bool:
+        """The same filters for a record that has just come."""
+        about = self.ref is None or any(_same(each, self.ref) for each in (record.ref, record.owner))
+        right_type = self.types is None or record.type in self.types
+        return about and right_type and self.finding in (None, record.finding_id) and self._in_namespace(record)
+
+    def _in_namespace(self, record: "AuditRecord") -> bool:
+        return self.namespace is None or (record.ref is not None and record.ref.namespace == self.namespace)
+
+
+def _reference(session: "Session", subject: str | None) -> "ObjectRef | None":
+    from remesh.cli.targets import parse_target
+    from remesh.models import ObjectRef
+
+    if subject is None:
+        return None
+    target = parse_target(subject)
+    return ObjectRef(api_version="", kind=target.kind, namespace=session.namespace, name=target.name)
+
+
+def _span(since: str | None) -> Any:
+    from datetime import timedelta
+
+    from remesh.cli.text import seconds_of
+    from remesh.errors import UsageError
+
+    if since is None:
+        return None
+    try:
+        return timedelta(seconds=seconds_of(since))
+    except (ValueError, OverflowError) as error:
+        raise UsageError(f"--since {since!r} is no span of time; write 90s, 15m, 2h or 1d") from error
+
+
+def _types(names: list[str]) -> "list[RecordType] | None":
+    from remesh.errors import UsageError
+    from remesh.models import RecordType
+
+    known = [kind.value for kind in RecordType]
+    for name in names:
+        if name not in known:
+            raise UsageError(f"--type {name!r} is not known; known are {', '.join(known)}")
+    return [RecordType(name) for name in names] or None
+
+
+def _same(candidate: "ObjectRef | None", wanted: "ObjectRef") -> bool:
+    if candidate is None:
+        return False
+    return (candidate.kind, candidate.namespace, candidate.name) == (wanted.kind, wanted.namespace, wanted.name)
+
+
+def _print(records: "Iterator[AuditRecord] | list[AuditRecord]", output: Output) -> None:
+    from remesh.audit import to_json_line
+    from remesh.cli.render import Table, emit, line
+
+    if output is Output.JSONL:
+        for record in records:
+            line(to_json_line(record))
+        return
+    found = list(records)
+    emit(
+        output,
+        [record.model_dump(mode="json") for record in found],
+        Table(COLUMNS, [_row(record) for record in found]),
+        empty="No records.",
+        kind="AuditRecordList",
+    )
+
+
+def _row(record: "AuditRecord") -> list[str]:
+    from remesh.cli.text import clock, one_line
+
+    ref = record.ref
+    return [
+        clock(record.at),
+        record.type.value,
+        ref.namespace if ref else "-",
+        f"{ref.kind}/{ref.name}" if ref else str(record.details.get("injector", "-")),
+        record.mesh or "-",
+        record.code or "-",
+        record.actor or "-",
+        record.finding_id or "-",
+        one_line(record.reason),
+    ]
+
+
+def _follow(trail: "Trail", query: _Query, output: Output) -> None:
+    """What is there, then what comes, until Ctrl-C."""
+    position = trail.last_position()
+    if output is Output.TABLE:
+        _stream_row(list(COLUMNS))
+    for record in query.records(trail):
+        position = max(position, record.position, key=_order)
+        _stream(record, output)
+    while True:
+        for record in trail.tail(position, TAIL_SECONDS):
+            position = record.position
+            if query.fits(record):
+                _stream(record, output)
+
+
+def _order(position: str) -> tuple[int, int]:
+    from remesh.audit import order
+
+    return order(position)
+
+
+def _stream(record: "AuditRecord", output: Output) -> None:
+    from remesh.audit import to_json_line
+    from remesh.cli.render import emit_one, line
+
+    if output is Output.TABLE:
+        _stream_row(_row(record))
+    elif output is Output.YAML:
+        line("---")
+        emit_one(output, record.model_dump(mode="json"))
+    else:
+        line(to_json_line(record))
+    _flush()
+
+
+def _stream_row(cells: list[str]) -> None:
+    from remesh.cli.render import GAP, say
+
+    say(GAP.join(cell.ljust(width) for cell, width in zip(cells, WIDTHS, strict=True)).rstrip())
+    _flush()
+
+
+def _flush() -> None:
+    import sys
+
+    sys.stdout.flush()
+
+
+app = one_command(audit)

@@ -1,0 +1,57 @@
+"""Findings as rows, shared by `scan`, `plan` and `repair`."""
+
+from typing import Any
+
+from remesh.cli.render import Table
+from remesh.cli.session import utc_now
+from remesh.cli.survey import Judged, Survey
+from remesh.cli.text import age_of, one_line
+from remesh.models import Action
+
+COLUMNS = ("NAMESPACE", "KIND", "NAME", "MISSING", "CAUSE", "MESH", "ACTION", "AGE", "REASON")
+
+
+def table(all_judged: list[Judged]) -> Table:
+    """One row a finding."""
+    return Table(COLUMNS, [row(judged) for judged in all_judged])
+
+
+def row(judged: Judged) -> list[str]:
+    """What a person sees of one finding."""
+    decision, ref = judged.decision, judged.ref
+    return [
+        ref.namespace,
+        ref.kind,
+        ref.name,
+        str(decision.missing),
+        decision.failure_class.value,
+        decision.injector.mesh if decision.injector else "-",
+        action_text(judged),
+        age_of(judged.stuck_since, utc_now()),
+        one_line(decision.reason),
+    ]
+
+
+def action_text(judged: Judged) -> str:
+    """The action of now, and what follows it: `wait_for_injector, then nudge_owner`."""
+    decision = judged.decision
+    later = f", then {decision.after_recovery.value}" if decision.after_recovery is not Action.NONE else ""
+    return decision.action.value + later
+
+
+def documents(survey: Survey, all_judged: list[Judged]) -> list[dict[str, Any]]:
+    """The findings for JSON and YAML, with the answer of the dry run where there was one."""
+    return [document(survey, judged) for judged in all_judged]
+
+
+def document(survey: Survey, judged: Judged) -> dict[str, Any]:
+    """One finding as plain data."""
+    found = survey.finding(judged).model_dump(mode="json")
+    if judged.probe is not None:
+        found["dry_run"] = {
+            "probe": judged.probe.probe.value,
+            "code": judged.probe.code,
+            "reason": judged.probe.reason,
+            "seconds": round(judged.probe.seconds, 3),
+        }
+    return found

@@ -1,0 +1,206 @@
+"""`remesh explain KIND/NAME`: the steps from an object to its decision, on a live cluster."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from remesh.admission import would_call
+from remesh.cli.findings_table import action_text
+from remesh.cli.options import Common, Output
+from remesh.cli.render import Table, emit, line, say
+from remesh.cli.session import Session, utc_now
+from remesh.cli.survey import Judged, Survey
+from remesh.cli.targets import parse_targets
+from remesh.cli.text import age, age_of, count, one_line
+from remesh.decide import counts
+from remesh.errors import BrokerError
+from remesh.models import Probe
+from remesh.objects import Namespace, Pod, Webhook, Workload
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was looked at, and what was seen."""
+
+    name: str
+    text: str
+
+    def document(self) -> dict[str, str]:
+        """For JSON and YAML."""
+        return {"step": self.name, "text": self.text}
+
+
+def explain_targets(common: Common, targets: list[str]) -> None:
+    """Print the steps of every target."""
+    session = Session(common)
+    wanted = parse_targets(targets)
+    survey = Survey(session)
+    explained = [Explanation(session, survey, judged) for judged in survey.choose(wanted, session)]
+    documents = [each.document() for each in explained]
+    if common.format is not Output.TABLE:
+        emit(common.format, documents, Table((), []), empty="", kind="ExplanationList")
+        return
+    for number, each in enumerate(explained):
+        if number:
+            line()
+        each.show()
+
+
+class Explanation:
+    """Everything about one object. Made by looking; nothing is written."""
+
+    def __init__(self, session: Session, survey: Survey, judged: Judged) -> None:
+        self._session = session
+        self._survey = survey
+        self._first = judged
+        self.judged = survey.prove(judged)
+        self.steps = list(self._steps())
+
+    def show(self) -> None:
+        """For people."""
+        width = max(len(step.name) for step in self.steps)
+        say(str(self.judged.ref))
+        for step in self.steps:
+            say(f"  {step.name.ljust(width)}  {step.text}")
+
+    def document(self) -> dict[str, Any]:
+        """For JSON and YAML."""
+        return {
+            "object": self.judged.ref.model_dump(mode="json"),
+            "steps": [step.document() for step in self.steps],
+            "decision": self.judged.decision.model_dump(mode="json"),
+        }
+
+    def _steps(self) -> Iterator[Step]:
+        yield from self._object()
+        yield self._namespace()
+        yield from self._webhooks()
+        yield from self._injector()
+        yield self._dry_run()
+        yield self._decision()
+        yield from self._ledger()
+
+    def _object(self) -> Iterator[Step]:
+        obj = self.judged.obj
+        controller = obj.metadata.controller
+        owner = f"owned by {controller.kind}/{controller.name}" if controller else "without a controller"
+        if isinstance(obj, Pod):
+            yield Step(
+                "object", f"{owner}; phase {obj.status.phase or 'unknown'}, {'Ready' if obj.ready else 'not Ready'}"
+            )
+            return
+        yield Step("object", f"{owner}; {self._numbers(obj)}")
+        if self.judged.observed.message:
+            yield Step("condition", f"ReplicaFailure: {one_line(self.judged.observed.message)}")
+
+    def _numbers(self, workload: Workload) -> str:
+        numbers = counts(workload)
+        text = f"{numbers.desired} wanted, {numbers.current} there, {numbers.ready} ready"
+        since = self.judged.stuck_since
+        lacking = numbers.current < numbers.desired
+        return text + (f"; lacking pods for {age_of(since, utc_now())}" if lacking and since else "")
+
+    def _namespace(self) -> Step:
+        name = self.judged.ref.namespace
+        found = self.judged.observed.namespace
+        if found is None:
+            return Step("namespace", f"{name}: not there")
+        return Step("namespace", f"{name}: {_namespace_facts(found, self._session)}")
+
+    def _webhooks(self) -> Iterator[Step]:
+        for configuration, webhook in self.judged.observed.webhooks or ():
+            yield self._webhook(configuration, webhook)
+
+    def _webhook(self, configuration: str, webhook: Webhook) -> Step:
+        profile = self._session.profiles.for_webhook(configuration, webhook)
+        match = would_call(webhook, self.judged.observed.namespace, _labels(self.judged.obj))
+        sees = {True: "sees its pods", False: "does not see its pods", None: "may see its pods"}[match.matches]
+        whose = f"{profile.name}'s injector" if profile else "no injector"
+        text = f"{configuration}/{webhook.name} ({whose}) {sees}: {match.reason}"
+        if profile is not None and match.matches is not False:
+            text += f"; {self._expectation(profile)}"
+        return Step("webhook", text)
+
+    def _expectation(self, profile: Any) -> str:
+        obj = self.judged.obj
+        meta, spec = _template_of(obj)
+        return str(profile.expects(meta.labels, meta.annotations, self.judged.observed.namespace, spec).reason)
+
+    def _injector(self) -> Iterator[Step]:
+        injector = self._first.decision.injector
+        if injector is None:
+            return
+        if not injector.service_name:
+            yield Step("injector", f"{injector.mesh}, reached by a URL")
+            return
+        found = self._survey.view.endpoints(injector.service_namespace, injector.service_name)
+        quorum = self._session.policy.gate.quorum
+        text = f"{injector.key}: {found.ready} of {count(found.total, 'endpoint')} ready, {quorum} needed"
+        yield Step("injector", text)
+
+    def _dry_run(self) -> Step:
+        probe = self.judged.probe
+        if probe is None:
+            return Step("dry run", "not needed: a repair would not follow from it")
+        verdict = {Probe.PASSES: "passes", Probe.FAILS: "fails", Probe.UNKNOWN: "inconclusive"}[probe.probe]
+        message = f" ({one_line(probe.message)})" if probe.message else ""
+        return Step("dry run", f"{verdict} after {probe.seconds:.2f} s: {probe.reason}{message}")
+
+    def _decision(self) -> Step:
+        decision = self.judged.decision
+        finding = "a finding" if decision.is_finding else "no finding"
+        what = f"{decision.failure_class.value}, {action_text(self.judged)} ({decision.code})"
+        return Step("decision", one_line(f"{finding}: {what}: {decision.reason}", limit=1000))
+
+    def _ledger(self) -> Iterator[Step]:
+        if not isinstance(self.judged.obj, Workload):
+            return
+        try:
+            yield Step("ledger", "; ".join(self._remembered(self.judged.obj)))
+        except BrokerError as error:
+            yield Step("ledger", f"not asked: {one_line(str(error))}")
+
+    def _remembered(self, workload: Workload) -> Iterator[str]:
+        ledger, uid = self._session.ledger, workload.metadata.uid
+        failures = ledger.failures(uid, workload.template_hash)
+        yield f"{count(failures.count, 'failed repair')} of this template"
+        if failures.cooldown_left > 0:
+            yield f"cools down for {age(failures.cooldown_left)}"
+        quarantine = ledger.quarantined(uid, workload.template_hash)
+        if quarantine is not None:
+            yield f"quarantined since {quarantine.since:%Y-%m-%d %H:%M:%SZ}"
+        known = next((each for each in ledger.open_findings() if each.finding.ref.uid == uid), None)
+        if known is not None:
+            yield f"finding {known.finding.id} is {known.state}"
+            outcome = ledger.outcome(known.finding.id)
+            if outcome is not None:
+                yield f"last outcome: {outcome.result.value}, {outcome.reason}"
+
+
+def _namespace_facts(namespace: Namespace, session: Session) -> str:
+    name = namespace.metadata.name
+    facts = []
+    if namespace.terminating:
+        facts.append("terminating")
+    if name in session.policy.scope.protected_namespaces:
+        facts.append("protected by the policy")
+    if session.policy.scope.namespaces and name not in session.policy.scope.namespaces:
+        facts.append("outside the policy's namespaces")
+    said = {**(namespace.metadata.labels or {}), **(namespace.metadata.annotations or {})}
+    shown = [f"{key}={value}" for key, value in sorted(said.items()) if key != "kubernetes.io/metadata.name"]
+    return one_line("; ".join([*facts, ", ".join(shown) or "no labels or annotations"]))
+
+
+def _labels(obj: Workload | Pod) -> dict[str, str]:
+    return _template_of(obj)[0].labels or {}
+
+
+def _template_of(obj: Workload | Pod) -> tuple[Any, Any]:
+    """Metadata and spec of the pods: of the template, or of the pod itself."""
+    if isinstance(obj, Pod):
+        return obj.metadata, obj.spec
+    if obj.spec.template is None:
+        from remesh.objects import TemplateMeta
+
+        return TemplateMeta(), None
+    return obj.spec.template.metadata, obj.spec.template.spec

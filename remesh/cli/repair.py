@@ -1,0 +1,149 @@
+"""`remesh repair`: hands findings to the workers in a person's name, and waits for them if asked to."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from remesh.cli.app import one_command
+from remesh.cli.options import Common, Output, with_common
+
+if TYPE_CHECKING:
+    from remesh.cli.dispatch import Kept, Sent
+    from remesh.cli.session import Session
+    from remesh.cli.survey import Judged, Survey
+    from remesh.models import Outcome
+
+
+@with_common
+def repair(
+    common: Common,
+    *,
+    targets: Annotated[
+        list[str] | None, typer.Argument(metavar="[KIND/NAME]...", help="Targets.", show_default=False)
+    ] = None,
+    all_findings: Annotated[
+        bool, typer.Option("--all", help="Every finding in the namespace, or in all with -A.")
+    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for the outcomes; exit with 1 if any failed.")] = False,
+    timeout: Annotated[float, typer.Option("--timeout", help="How long --wait waits, in seconds.", min=1)] = 300.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as `remesh plan`.")] = False,
+) -> None:
+    """Repair targets, or every finding with --all, through the workers.
+
+    Each repair is a task on the on-demand queue: a worker reads the object again, decides again, proves by a dry run
+    that the sidecar would be injected, writes down what it will do, nudges, and watches the result.
+    """
+    from remesh.cli.session import Session
+    from remesh.cli.survey import Survey
+    from remesh.cli.targets import parse_targets
+    from remesh.errors import UsageError
+
+    if bool(targets) == all_findings:
+        raise UsageError("give targets (KIND/NAME …) or --all, one of them")
+    wanted = parse_targets(targets or [])
+    session = Session(common)
+    survey = Survey(session)
+    chosen = survey.choose(wanted, session)
+    if dry_run:
+        _plan(common, survey, chosen)
+        return
+    _repair(session, survey, chosen, timeout if wait else None)
+
+
+def _plan(common: Common, survey: "Survey", chosen: "list[Judged]") -> None:
+    from remesh.cli.plan import show
+
+    show(common.format, survey, list(survey.prove_all(chosen)))
+
+
+def _repair(session: "Session", survey: "Survey", chosen: "list[Judged]", timeout: float | None) -> None:
+    from remesh.cli.dispatch import Dispatcher, Kept, Sent
+    from remesh.errors import RepairIncomplete, UsageError
+    from remesh.policy import Mode
+    from remesh.redisdb import check_broker, require_safe
+
+    if session.policy.mode is Mode.OBSERVE:
+        raise UsageError('the policy says mode = "observe", so nothing is repaired; see `remesh plan`, or change it')
+    require_safe(check_broker(session.redis), allow_unsafe=session.settings.allow_unsafe_broker)
+    dispatcher = Dispatcher(session, survey)
+    answers = [dispatcher.dispatch(judged) for judged in chosen]
+    sent = [answer for answer in answers if isinstance(answer, Sent)]
+    kept = [answer for answer in answers if isinstance(answer, Kept)]
+    ended = _wait(session, sent, dispatcher.position, timeout) if timeout is not None else {}
+    _show(session.common.format, sent, kept, ended)
+    problem = _problem(sent, kept, ended, timeout)
+    if problem:
+        raise RepairIncomplete(problem)
+
+
+def _wait(session: "Session", sent: "list[Sent]", position: str, timeout: float) -> "dict[str, Outcome]":
+    from remesh.cli.dispatch import outcomes
+    from remesh.cli.progress import Counter
+
+    ended: dict[str, Outcome] = {}
+    with Counter("repaired", len(sent)) as counter:
+        for each, outcome in outcomes(session, sent, position, timeout):
+            ended[each.finding.id] = outcome
+            counter.step(f"{each.finding.ref}: {outcome.result.value}: {outcome.reason}")
+    return ended
+
+
+def _show(output: Output, sent: "list[Sent]", kept: "list[Kept]", ended: "dict[str, Outcome]") -> None:
+    from remesh.cli.render import Table, emit
+
+    rows = [_sent_row(each, ended.get(each.finding.id)) for each in sent] + [_kept_row(each) for each in kept]
+    documents = [_sent_document(each, ended.get(each.finding.id)) for each in sent]
+    documents += [_kept_document(each) for each in kept]
+    table = Table(("NAMESPACE", "OBJECT", "FINDING", "RESULT", "TASK", "REASON"), rows)
+    emit(output, documents, table, empty="Nothing to repair.", kind="RepairList")
+
+
+def _sent_row(each: "Sent", outcome: "Outcome | None") -> list[str]:
+    ref = each.finding.ref
+    result = outcome.result.value if outcome else ("joined" if each.joined else "sent")
+    reason = outcome.reason if outcome else ""
+    return [ref.namespace, f"{ref.kind}/{ref.name}", each.finding.id, result, each.task_id, reason]
+
+
+def _kept_row(each: "Kept") -> list[str]:
+    ref = each.judged.ref
+    return [ref.namespace, f"{ref.kind}/{ref.name}", "-", "not repaired", "-", each.reason]
+
+
+def _sent_document(each: "Sent", outcome: "Outcome | None") -> dict[str, Any]:
+    return {
+        "object": each.finding.ref.model_dump(mode="json"),
+        "finding_id": each.finding.id,
+        "task_id": each.task_id,
+        "attempt": each.attempt,
+        "joined": each.joined,
+        "outcome": outcome.model_dump(mode="json") if outcome else None,
+    }
+
+
+def _kept_document(each: "Kept") -> dict[str, Any]:
+    return {"object": each.judged.ref.model_dump(mode="json"), "not_repaired": each.code, "reason": each.reason}
+
+
+def _problem(sent: "list[Sent]", kept: "list[Kept]", ended: "dict[str, Outcome]", timeout: float | None) -> str | None:
+    """What did not go well, in one line; None if nothing."""
+    from remesh.cli.dispatch import ENDED_WELL
+    from remesh.cli.text import count
+
+    parts = []
+    refused = sum(1 for each in kept if not each.fine)
+    if refused:
+        parts.append(f"{count(refused, 'object')} not repaired, for the reason given")
+    if timeout is not None:
+        failed = sum(1 for outcome in ended.values() if outcome.result not in ENDED_WELL)
+        late = len(sent) - len(ended)
+        if failed:
+            parts.append(f"{failed} of {count(len(sent), 'repair')} failed; see `remesh audit --finding ID`")
+        if late:
+            parts.append(
+                f"{late} of {count(len(sent), 'repair')} without outcome after {timeout:g} s; is a worker running?"
+            )
+    return "; ".join(parts) or None
+
+
+app = one_command(repair)

@@ -1,0 +1,130 @@
+"""`remesh run`: watcher, worker and an embedded Valkey in one command, against the current context."""
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from remesh.cli.app import one_command
+from remesh.cli.options import Common, with_common
+
+if TYPE_CHECKING:
+    from remesh.cli.processes import Processes
+    from remesh.cli.session import Session
+    from remesh.embedded import EmbeddedRedis
+
+
+@with_common
+def run(
+    common: Common,
+    observe: Annotated[
+        bool, typer.Option("--observe", help="Find, prove and record; never write to the cluster.")
+    ] = False,
+    flower: Annotated[bool, typer.Option("--flower", help="Run Flower, too, on loopback with a password.")] = False,
+    concurrency: Annotated[int, typer.Option("--concurrency", help="Threads of the worker.", min=1)] = 16,
+) -> None:
+    """Run watcher, worker and an embedded Valkey against the current context, until Ctrl-C ends all of them.
+
+    No set-up is needed. The trail is kept in ~/.local/state/remesh/CLUSTER and is there again at the next start;
+    `remesh audit`, `remesh repair` and the others find it while this runs. With REMESH_REDIS_URL that server is used.
+    """
+    from remesh.cli.processes import Processes, interrupt_on_sigterm
+    from remesh.cli.session import Session
+
+    session = Session(common)
+    _look_before_leaping(session)
+    interrupt_on_sigterm()
+    server = _own_server(session)
+    try:
+        with Processes(_print_line) as processes:
+            _start_all(processes, session, observe=observe, flower=flower, concurrency=concurrency)
+            _wait(processes)
+    finally:
+        if server is not None:
+            server.stop()
+
+
+def _look_before_leaping(session: "Session") -> None:
+    """Say in one line what would otherwise come as two processes' logs: a bad policy, profile, kubeconfig, cluster."""
+    from remesh.cli.render import note
+
+    _ = session.policy, session.profiles
+    version = session.cluster.client.version()
+    note(f"cluster   {session.access.context} at {session.access.server}, Kubernetes {version}")
+
+
+def _own_server(session: "Session") -> "EmbeddedRedis | None":
+    """The embedded server, unless another one is named by REMESH_REDIS_URL; checked either way."""
+    from remesh.cli.render import note
+    from remesh.embedded import EmbeddedRedis
+    from remesh.redisdb import check_broker, place, require_safe
+
+    server = None
+    session.data_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if "redis_url" not in session.given.model_fields_set:
+        server = EmbeddedRedis(session.data_folder).start()
+        note(f"trail     kept in {session.data_folder}")
+    try:
+        require_safe(check_broker(session.redis), allow_unsafe=session.settings.allow_unsafe_broker)
+    except BaseException:
+        if server is not None:
+            server.stop()
+        raise
+    if server is None:
+        note(f"broker    {place(session.redis)}")
+    return server
+
+
+def _start_all(processes: "Processes", session: "Session", *, observe: bool, flower: bool, concurrency: int) -> None:
+    from remesh.cli.policies import observing, write_policy
+    from remesh.cli.processes import WATCHER, WORKER
+
+    environment = session.environment()
+    if observe:  # for the worker, too: it may get a repair that a person asks for
+        path = write_policy(observing(session.policy), session.data_folder / "policy-observe.toml")
+        environment["REMESH_POLICY"] = str(path)
+    worker = (*WORKER, "--concurrency", str(concurrency), "--loglevel", "INFO")
+    processes.start_python("worker", worker, environment)
+    processes.start_python("watcher", (*WATCHER, *(["--observe"] if observe else [])), environment)
+    if flower:
+        start_flower(processes, environment)
+
+
+def start_flower(processes: "Processes", environment: dict[str, str]) -> str:
+    """Start Flower on loopback with a password made now; returns its URL, having shown how to log in."""
+    import secrets
+
+    from remesh.cli.processes import FLOWER, free_port
+    from remesh.cli.render import note
+
+    port, password = free_port(5555), secrets.token_urlsafe(12)
+    # Through the environment, because a command line can be read by everybody on the machine.
+    secret = {"FLOWER_BASIC_AUTH": f"remesh:{password}", "FLOWER_ADDRESS": "127.0.0.1", "FLOWER_PORT": str(port)}
+    processes.start_python("flower", FLOWER, {**environment, **secret})
+    url = f"http://127.0.0.1:{port}"
+    note(f"flower    {url}  user remesh  password {password}")
+    return url
+
+
+def _wait(processes: "Processes") -> None:
+    child = processes.wait()
+    if child.code:
+        raise typer.Exit(_report(child.name, child.code))
+
+
+def _report(name: str, code: int) -> int:
+    from remesh.cli.render import note
+
+    note(f"remesh: the {name} ended with exit code {code}; the others are ended, too")
+    return code
+
+
+def _print_line(name: str, text: str) -> None:
+    import sys
+
+    from remesh.cli.text import plain
+
+    sys.stdout.write(f"{name:<8} | {plain(text)}\n")
+    sys.stdout.flush()
+
+
+app = one_command(run)

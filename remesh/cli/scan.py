@@ -1,0 +1,32 @@
+"""`remesh scan`: the findings of now. Reads; runs no dry run; needs no Redis."""
+
+from remesh.cli.app import one_command
+from remesh.cli.options import Common, with_common
+
+
+@with_common
+def scan(common: Common) -> None:
+    """Show the findings of now: what is broken, why, and what would be done.
+
+    Looks at ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets and Jobs of the namespace, or of all with
+    -A. Only reads. Exits with 0 whether there are findings or not.
+    """
+    from remesh.cli import findings_table
+    from remesh.cli.render import emit
+    from remesh.cli.session import Session
+    from remesh.cli.survey import Survey
+
+    session = Session(common)
+    survey = Survey(session)
+    found = survey.scan(session.scope)
+    where = "any namespace" if session.scope is None else f"namespace {session.scope}"
+    emit(
+        common.format,
+        findings_table.documents(survey, found),
+        findings_table.table(found),
+        empty=f"No findings in {where}.",
+        kind="FindingList",
+    )
+
+
+app = one_command(scan)

@@ -1,0 +1,113 @@
+"""What the demo shows: steps as lines, and in between one block that is kept up to date.
+
+On a terminal the block is redrawn by rich; anywhere else a line is printed whenever its numbers have changed.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from remesh.cli.render import console, say
+from remesh.cli.text import one_line
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.live import Live
+
+BAR = 40  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """The numbers of one moment."""
+
+    total: int
+    stuck: int
+    healed: int
+    gate: str  # open or closed, and why
+    findings: str  # by state
+    seconds: float  # since the act began
+
+    @property
+    def key(self) -> tuple[int, int, str, str]:
+        """What has to change for a new line."""
+        return (self.stuck, self.healed, self.gate, self.findings)
+
+
+class Screen:
+    """Prints to standard output."""
+
+    def __init__(self) -> None:
+        self._live: Live | None = None
+        self._console: Console | None = console() if sys.stdout.isatty() else None
+        self._shown: tuple[int, int, str, str] | None = None
+
+    def step(self, text: str) -> None:
+        """One line that stays."""
+        if self._console is not None:
+            self._console.print(one_line(text, 2000))
+        else:
+            say(text)
+        sys.stdout.flush()
+
+    def blank(self) -> None:
+        """An empty line."""
+        self.step("")
+
+    @contextmanager
+    def block(self) -> Iterator[None]:
+        """While inside, `show` keeps one block up to date."""
+        self._shown = None
+        if self._console is None:
+            yield
+            return
+        from rich.live import Live
+
+        with Live(console=self._console, refresh_per_second=8, transient=False) as self._live:
+            yield
+        self._live = None
+
+    def show(self, scene: Scene) -> None:
+        """The numbers of now."""
+        if self._live is not None:
+            self._live.update(_block(scene))
+        elif scene.key != self._shown:
+            self._shown = scene.key
+            self.step(_line(scene))
+
+
+def _line(scene: Scene) -> str:
+    parts = (
+        f"{scene.seconds:6.1f} s",
+        f"stuck {scene.stuck}/{scene.total}",
+        f"healed {scene.healed}/{scene.total}",
+        f"gate {scene.gate}",
+        f"findings {scene.findings}",
+    )
+    return "  " + " | ".join(parts)
+
+
+def _block(scene: Scene) -> "RenderableType":
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    rows = (
+        ("stuck", _bar(scene.stuck, scene.total, "red")),
+        ("healed", _bar(scene.healed, scene.total, "green")),
+        ("gate", Text(one_line(scene.gate, 100), style="green" if scene.gate.startswith("open") else "yellow")),
+        ("findings", Text(scene.findings)),
+        ("time", Text(f"{scene.seconds:.1f} s")),
+    )
+    for name, value in rows:
+        table.add_row(Text("  " + name, style="bold"), value)
+    return table
+
+
+def _bar(part: int, total: int, style: str) -> "RenderableType":
+    from rich.text import Text
+
+    full = BAR * part // max(total, 1)
+    return Text.assemble(("█" * full, style), ("░" * (BAR - full), "dim"), f" {part}/{total}")

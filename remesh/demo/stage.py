@@ -1,0 +1,127 @@
+"""The workloads of the demo, and looking at them through the API server as anybody would."""
+
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from remesh.decide import counts, failure_text
+from remesh.errors import ClusterError, NotFound
+from remesh.kube.api import Cluster
+from remesh.kube.config import load_access
+from remesh.kube.transport import KubeClient
+from remesh.objects import Workload
+from remesh.testbed import InjectorWear, TestBed
+
+SHOP = "shop"
+ALONE = "left-alone"  # the same workload, but the demo's policy keeps remesh out of it
+# Kubernetes' own back-off of a ReplicaSet: 5 ms, doubled at every failure, 1000 s at most.
+FIRST_BACKOFF_SECONDS = 0.005
+LONGEST_BACKOFF_SECONDS = 1000.0
+READY_PATIENCE_SECONDS = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """The ReplicaSets of one namespace at one moment."""
+
+    total: int = 0
+    stuck: int = 0  # refused, and without all their pods
+    whole: int = 0  # all pods there and Ready
+    first_failure: datetime | None = None
+
+
+class Stage:
+    """One namespace of many Deployments, and one Deployment that is left to Kubernetes alone."""
+
+    def __init__(self, bed: TestBed, count: int, replicas: int) -> None:
+        self._client = KubeClient(load_access(bed.kubeconfig))
+        self._cluster = Cluster(self._client)
+        self._wear = bed.wear
+        self.count = count
+        self.replicas = replicas
+
+    def set_up(self) -> None:
+        """Create the namespaces, empty."""
+        for name in (SHOP, ALONE):
+            self._create("/api/v1/namespaces", meshed_namespace(name, self._wear))
+        for name in (SHOP, ALONE):
+            self._wait_for_service_account(name)
+
+    def roll_out(self) -> None:
+        """Create every Deployment at once, as a release would."""
+        for number in range(self.count):
+            self._deploy(SHOP, f"app-{number:03d}")
+        self._deploy(ALONE, "app-alone")
+
+    def look(self, namespace: str = SHOP) -> Sight:
+        """The ReplicaSets as they are now."""
+        found: list[Workload] = self._cluster.list("ReplicaSet", namespace)
+        failing = [each for each in found if failure_text(each)]
+        return Sight(
+            total=len(found),
+            stuck=sum(1 for each in failing if counts(each).current < counts(each).desired),
+            whole=sum(1 for each in found if counts(each).ready >= counts(each).desired > 0),
+            first_failure=min((_failed_at(each) for each in failing), default=None),
+        )
+
+    def events(self) -> int:
+        """Kubernetes Events that the API server kept of the namespace."""
+        return len(self._client.get(f"/api/v1/namespaces/{SHOP}/events").get("items", []))
+
+    def _deploy(self, namespace: str, name: str) -> None:
+        self._create(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment(name, self.replicas))
+
+    def _create(self, path: str, body: Mapping[str, Any]) -> None:
+        self._client.request("POST", path, body=body)
+
+    def _wait_for_service_account(self, namespace: str) -> None:
+        """Pods are refused until the namespace has its service account; that is not the trouble to be shown."""
+        end = time.monotonic() + READY_PATIENCE_SECONDS
+        while time.monotonic() < end:
+            with suppress(NotFound):
+                self._client.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+                return
+            time.sleep(0.1)
+        raise ClusterError(f"namespace {namespace} got no service account within {READY_PATIENCE_SECONDS:.0f} s")
+
+
+def meshed_namespace(name: str, wear: InjectorWear) -> dict[str, Any]:
+    """A namespace that the injector's webhook sees and that asks for the sidecar."""
+    labels = dict(wear.namespace_selector.get("matchLabels", {}))
+    for expression in wear.namespace_selector.get("matchExpressions", ()):
+        if expression["operator"] in ("In", "Exists"):
+            labels[expression["key"]] = (expression.get("values") or ["true"])[0]
+    labels.update([wear.ask_label] if wear.ask_label else [])
+    annotations = dict([wear.ask_annotation]) if wear.ask_annotation else {}
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name, "labels": labels, "annotations": annotations},
+    }
+
+
+def deployment(name: str, replicas: int) -> dict[str, Any]:
+    """A Deployment with one container."""
+    labels = {"app": name}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "app", "image": "demo/app:1"}]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
+
+
+def next_retry(first_failure: datetime, now: datetime) -> float:
+    """Seconds until Kubernetes' own next try, by its back-off since the first failure. About: syncs take time, too."""
+    since = (now - first_failure).total_seconds()
+    pause = tried = FIRST_BACKOFF_SECONDS
+    while tried <= since:
+        pause = min(pause * 2, LONGEST_BACKOFF_SECONDS)
+        tried += pause
+    return tried - since
+
+
+def _failed_at(workload: Workload) -> datetime:
+    times = [each.last_transition_time for each in workload.status.conditions or () if each.type == "ReplicaFailure"]
+    text = next((each for each in times if each), "")
+    return datetime.fromisoformat(text) if text else datetime.now(UTC)
