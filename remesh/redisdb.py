@@ -49,6 +49,7 @@ def connect_url(url: str, variable: str = "REMESH_REDIS_URL") -> RedisClient:
     return redis.Redis.from_url(
         url,
         decode_responses=True,
+        encoding_errors="backslashreplace",  # somebody else's bytes in our keys are shown, not a crash
         socket_connect_timeout=CONNECT_SECONDS,
         socket_timeout=ANSWER_SECONDS,
         health_check_interval=HEALTH_CHECK_SECONDS,
