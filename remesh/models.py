@@ -123,6 +123,9 @@ class Decision(BaseModel):
     after_recovery: Action = Action.NONE  # what may follow once a dry run shows the sidecar
     injector: InjectorRef | None = None
     missing: int = 0  # pods that should be there (injected) and are not
+    # True: its pods come with this injector's sidecar, so a dry run proves by the mark. False: the webhook sees them
+    # and lets them pass as they are, so a dry run proves by its success. None: not known, or no injector.
+    sidecar_expected: bool | None = None
 
     @property
     def is_finding(self) -> bool:
@@ -136,7 +139,6 @@ class Decision(BaseModel):
             FailureClass.HEALTHY,
             FailureClass.HAS_SIDECAR,
             FailureClass.NOT_EXPECTED,
-            FailureClass.NOT_APPLICABLE,
         )
 
 
@@ -146,6 +148,8 @@ class InjectorHealth:
 
     ready: bool | None = None  # ready endpoints at quorum; None: not known
     probe: Probe = Probe.UNKNOWN
+    # True: `probe` is a dry run of this very object's template. False: it only says that the injector works.
+    own_template: bool = True
 
 
 @dataclass(slots=True)
@@ -155,7 +159,9 @@ class Observed:
     obj: Workload | Pod
     namespace: Namespace | None = None
     # Live mutating webhooks as (configuration name, webhook); None: not known (offline), charts' defaults apply.
+    # The same Webhook objects for every object until the configuration changes: their selectors are compiled once.
     webhooks: list[tuple[str, Webhook]] | None = None
+    webhooks_complete: bool = True  # False: `webhooks` names some; charts' defaults apply to all other meshes
     message: str = ""  # newest failure text; "" where the trouble leaves none
     health: InjectorHealth = field(default_factory=InjectorHealth)
     current: int | None = None  # the owner's pods that exist, counted; None: trust its status
@@ -165,7 +171,7 @@ class Observed:
     exists: bool = True  # False: the object is only a manifest, or was refused at creation
     # False: the pod is older than the webhook or the namespace's request for injection. None: not known.
     webhook_older: bool | None = None
-    # The controller's object is missing from the supported kinds, when known.
+    no_events: bool = False  # True: known that its controller wrote no Kubernetes Event, so it is not retrying
     notes: dict[str, Any] = field(default_factory=dict)
 
 
@@ -186,6 +192,7 @@ class Finding(BaseModel):
     code: str
     reason: str
     message: str = ""  # failure text, shortened to 500 characters
+    sidecar_expected: bool | None = None  # as in Decision
     missing: int = 0
     desired: int = 0
     template_hash: str = ""

@@ -1,0 +1,183 @@
+"""The pod's half of `decide()`: pods refused at creation, and pods that came up without their sidecar. Pure.
+
+The principles stand in `remesh.decide`, which calls this.
+"""
+
+from typing import Final
+
+from remesh.classify import base_class, classify
+from remesh.meshes import Expect, Profiles
+from remesh.models import Action, BaseClass, Decision, FailureClass, Observed, Probe
+from remesh.objects import Pod
+from remesh.policy import Policy
+from remesh.refused import NUDGED_KINDS
+from remesh.sidecars import Claim, asked_for, claims_of, named_injector, surroundings
+from remesh.verdicts import PERSISTENT, answer, closed, denied_by_policy, leaving, short, terminating
+
+MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
+
+_KEEPERS: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"})
+"""Controllers that put a new pod in the place of an evicted one, whatever its restartPolicy says."""
+
+_INJECTED: Final = answer(
+    FailureClass.HAS_SIDECAR, Action.NEVER_TOUCH, "injected", "it carries every sidecar that it should"
+)
+
+
+def of_pod(observed: Observed, pod: Pod, policy: Policy, profiles: Profiles) -> Decision:
+    """What is wrong with one pod and what is right to do now."""
+    if observed.message:
+        return _of_refused(observed, pod, policy, profiles)
+    untouchable = _untouchable(observed, pod)
+    if untouchable:
+        code, reason = untouchable
+        return answer(FailureClass.NOT_APPLICABLE, Action.NEVER_TOUCH, code, reason)
+    claims = claims_of(pod, observed.namespace, surroundings(observed, profiles))
+    bare = [claim for claim in asked_for(claims) if not claim.profile.injected(pod)]
+    if not bare:
+        return _not_bare(pod, claims, policy)
+    if pod.metadata.namespace in policy.scope.protected_namespaces:
+        return _not_expected(Action.NEVER_TOUCH, "protected_namespace", f"{pod.metadata.namespace} is protected")
+    return _of_bare(observed, pod, policy, bare[0])
+
+
+def _untouchable(observed: Observed, pod: Pod) -> tuple[str, str] | None:
+    """Code and reason if nobody but its own keeper may touch this pod."""
+    meta = pod.metadata
+    if meta.annotations and MIRROR_ANNOTATION in meta.annotations:
+        return "mirror_pod", "it mirrors a static pod: its kubelet keeps it, not the API server"
+    controller = meta.controller
+    if controller is not None and controller.kind == "Node":
+        return "mirror_pod", "it belongs to a node: its kubelet keeps it"
+    if pod.status.phase in ("Succeeded", "Failed"):
+        return "finished", "it has finished and runs nothing"
+    if meta.deletion_timestamp is not None:
+        return "terminating", "it is being deleted"
+    if terminating(observed.namespace):
+        return "namespace_terminating", "its namespace is being deleted"
+    return None
+
+
+def _not_bare(pod: Pod, claims: list[Claim], policy: Policy) -> Decision:
+    """Nothing is missing: it is injected, or no sidecar is expected."""
+    if any(claim.answer is Expect.YES or claim.profile.injected(pod) for claim in claims):
+        return _INJECTED
+    if pod.metadata.namespace in policy.scope.protected_namespaces:
+        return _not_expected(Action.NEVER_TOUCH, "protected_namespace", f"{pod.metadata.namespace} is protected")
+    if pod.spec.host_network:
+        return _not_expected(Action.NEVER_TOUCH, "host_network", "it is on the host's network")
+    refused = next((claim for claim in claims if claim.answer in (Expect.REFUSED, Expect.NEVER)), None)
+    if refused is not None:
+        code = "opted_out" if refused.answer is Expect.REFUSED else "never_injected"
+        return _not_expected(Action.NEVER_TOUCH, code, refused.reason)
+    return _not_expected(Action.REPORT_ONLY, "not_expected", _nobody_asks(claims))
+
+
+def _nobody_asks(claims: list[Claim]) -> str:
+    """The most telling of the reasons why no mesh injects it."""
+    telling = [claim.reason for claim in claims if not claim.reason.startswith("neither ")]
+    spoken = [reason for reason in telling if "which is no request" in reason]
+    return (spoken or telling or ["neither pod nor namespace asks any mesh for a sidecar"])[0]
+
+
+def _not_expected(action: Action, code: str, reason: str) -> Decision:
+    return answer(FailureClass.NOT_EXPECTED, action, code, reason)
+
+
+def _of_bare(observed: Observed, pod: Pod, policy: Policy, claim: Claim) -> Decision:
+    """A pod that lacks a sidecar which a live webhook would have given it."""
+    meta, title = pod.metadata, claim.profile.title
+    missing = FailureClass.MISSING_SIDECAR
+    if not observed.exists:
+        return answer(FailureClass.HEALTHY, Action.NONE, "not_created", f"{title} would inject it when it is created")
+    if pod.spec.host_network:
+        return _bare(missing, Action.NEVER_TOUCH, "host_network", "it is on the host's network", claim)
+    if claim.profile.is_injector(meta.namespace, meta.labels, claim.injector.service_namespace):
+        reason = f"it belongs to {title}'s injector itself"
+        return _bare(FailureClass.NOT_APPLICABLE, Action.NEVER_TOUCH, "injector_itself", reason, claim)
+    barred = _barred(observed, pod, policy)
+    if barred is not None:
+        failure, code, reason = barred
+        return _bare(failure, Action.REPORT_ONLY, code, reason, claim)
+    return _gated(observed, claim)
+
+
+def _barred(observed: Observed, pod: Pod, policy: Policy) -> tuple[FailureClass, str, str] | None:
+    """Why a bare pod is only reported, whatever its injector does."""
+    scope, repair, controller = policy.scope, policy.repair, pod.metadata.controller
+    missing, outside = FailureClass.MISSING_SIDECAR, FailureClass.NOT_APPLICABLE
+    if scope.namespaces and pod.metadata.namespace not in scope.namespaces:
+        return missing, "out_of_scope", f"{pod.metadata.namespace} is not among the policy's namespaces"
+    if controller is None and not repair.bare_pods:
+        return outside, "no_controller", "nobody would create it again; policy repair.bare_pods allows it"
+    if controller is not None and not repair.job_pods and _runs_once(controller.kind, pod):
+        return outside, "job_pod", "evicting it fails or repeats its work; policy repair.job_pods allows it"
+    if observed.webhook_older is False:
+        return missing, "older_than_mesh", "it is older than the webhook or the request: adopting it is a rollout"
+    if observed.attempts >= repair.max_attempts:
+        return missing, "attempts_used_up", f"{observed.attempts} repairs failed"
+    return None
+
+
+def _runs_once(owner_kind: str, pod: Pod) -> bool:
+    """True for Jobs and their like: a pod that may end by itself is not one to be replaced."""
+    return owner_kind == "Job" or (owner_kind not in _KEEPERS and pod.spec.restart_policy in ("Never", "OnFailure"))
+
+
+def _gated(observed: Observed, claim: Claim) -> Decision:
+    health, title, missing = observed.health, claim.profile.title, FailureClass.MISSING_SIDECAR
+    if health.probe is Probe.PASSES:
+        reason = f"{claim.reason}, it has none, and {title}'s injector works now"
+        return _bare(missing, Action.RECREATE_POD, "probe_passes", reason, claim)
+    code, state = closed(observed)
+    if observed.attempts and health.probe is Probe.FAILS:
+        reason = f"{observed.attempts} repairs failed, and {title}'s injector {state}: another pod would be bare again"
+        return _bare(missing, Action.REPORT_ONLY, "attempt_failed", reason, claim, after=Action.RECREATE_POD)
+    reason = f"{claim.reason}, it has none, and {title}'s injector {state}"
+    return _bare(missing, Action.WAIT_FOR_INJECTOR, code, reason, claim, after=Action.RECREATE_POD)
+
+
+def _bare(
+    failure: FailureClass, action: Action, code: str, reason: str, claim: Claim, *, after: Action = Action.NONE
+) -> Decision:
+    return Decision(
+        failure_class=failure,
+        action=action,
+        code=code,
+        reason=reason,
+        after_recovery=after,
+        injector=claim.injector,
+        missing=1,
+        sidecar_expected=True,
+    )
+
+
+def _of_refused(observed: Observed, pod: Pod, policy: Policy, profiles: Profiles) -> Decision:
+    """A request about this pod failed: mostly its creation, and then it does not exist."""
+    text = observed.message
+    failure = classify(text)
+    if failure is FailureClass.NAMESPACE_TERMINATING or terminating(observed.namespace):
+        return leaving(failure)
+    untouchable = _untouchable(observed, pod)
+    if untouchable:
+        return answer(failure, Action.NEVER_TOUCH, *untouchable)
+    named = named_injector(text, observed, profiles)
+    if failure is FailureClass.WEBHOOK_DENIED and named is None:
+        return denied_by_policy(failure)
+    if pod.metadata.namespace in policy.scope.protected_namespaces:
+        return answer(failure, Action.NEVER_TOUCH, "protected_namespace", f"{pod.metadata.namespace} is protected")
+    controller = pod.metadata.controller
+    infra = base_class(failure) is BaseClass.WEBHOOK_INFRA
+    if observed.exists or controller is None or controller.kind not in NUDGED_KINDS or named is None or not infra:
+        return answer(failure, Action.REPORT_ONLY, "no_owner_to_nudge", f"nobody to nudge: {short(text)}")
+    return _of_refused_child(observed, failure, named.profile.title)
+
+
+def _of_refused_child(observed: Observed, failure: FailureClass, title: str) -> Decision:
+    """Its controller tries again by itself, and sooner when nudged."""
+    if observed.health.probe is Probe.PASSES:
+        return answer(failure, Action.NUDGE_OWNER, "probe_passes", f"{title}'s injector works again")
+    code, state = closed(observed)
+    action = Action.REPORT_ONLY if failure in PERSISTENT else Action.WAIT_FOR_INJECTOR
+    waiting = answer(failure, action, code, f"{title}'s injector {state}")
+    return waiting.model_copy(update={"after_recovery": Action.NUDGE_OWNER})
