@@ -1,0 +1,126 @@
+"""The Celery application: `celery -A workers.app worker --pool threads -E` and `celery -A workers.app flower`.
+
+The edge of these processes: what is wrong with settings, policy, profiles, kubeconfig or broker ends the start with one
+line on standard error and the exit code of `remesh.errors`.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import click
+from celery import Celery, signals
+
+from remesh import __version__, logs, redisdb
+from remesh.errors import ConfigError, RemeshError
+from remesh.queue import make_app
+from remesh.settings import Settings, read_settings
+from workers.context import CRASH_VARIABLE, ContextSource, build_context
+from workers.tasks import register
+
+log = logs.get("worker")
+
+FLOWER_VARIABLE = "REMESH_FLOWER_BASIC_AUTH"
+
+
+def _celery_command() -> str:
+    """The subcommand of `celery -A workers.app …` that imports this module; "" for any other importer."""
+    context = click.get_current_context(silent=True)
+    return (context.invoked_subcommand or "") if context is not None else ""
+
+
+def _refused(error: RemeshError) -> NoReturn:
+    print(f"{_celery_command() or 'worker'}: {error}", file=sys.stderr)
+    raise SystemExit(error.exit_code) from None
+
+
+def _make() -> tuple[Celery, Settings, ContextSource]:
+    settings = read_settings()
+    made = make_app(settings)
+    contexts = ContextSource(lambda: build_context(settings))
+    register(made, contexts)
+    return made, settings, contexts
+
+
+def _loaded() -> tuple[Celery, Settings, ContextSource]:
+    """At the command line an error is one line; another importer gets the error itself."""
+    if not _celery_command():
+        return _make()
+    try:
+        return _make()
+    except RemeshError as error:
+        _refused(error)
+
+
+app, _settings, _contexts = _loaded()
+
+
+@signals.celeryd_init.connect(weak=False)
+def check_before_start(**_: Any) -> None:
+    """A worker that could not repair anything does not start: it would take tasks and lose them."""
+    try:
+        check(_settings, _contexts)
+    except RemeshError as error:
+        _refused(error)
+
+
+def check(settings: Settings, contexts: ContextSource) -> None:
+    """Load policy, profiles and cluster access, and see that the broker keeps what it is given.
+
+    Raises ConfigError, BrokerUnreachable or BrokerUnsafe.
+    """
+    logs.configure(style=settings.log_format, level=settings.log_level)
+    context = contexts()
+    for client in _redis_servers(settings):
+        report = redisdb.check_broker(client)
+        for problem in redisdb.require_safe(report, allow_unsafe=settings.allow_unsafe_broker):
+            log.warning("unsafe broker allowed", problem=problem)
+    log.info("worker starts", version=__version__, cluster=settings.cluster, mode=context.policy.mode.value)
+    if os.environ.get(CRASH_VARIABLE):
+        log.warning("this worker will kill itself", at=os.environ[CRASH_VARIABLE])
+
+
+def _redis_servers(settings: Settings) -> list[redisdb.RedisClient]:
+    """Trail and ledger's server, and the broker's where it is another one."""
+    servers = [redisdb.connect(settings)]
+    if settings.broker_url is not None and settings.broker != settings.redis_url.get_secret_value():
+        servers.append(redisdb.connect_url(settings.broker, "REMESH_BROKER_URL"))
+    return servers
+
+
+# Flower: it can revoke tasks and shows all of them, and without a password it serves whoever reaches its port.
+
+
+def _prepare_flower() -> None:
+    """Hand our variable to Flower, and look at what it made of all its options before it serves."""
+    secret = os.environ.get(FLOWER_VARIABLE)
+    if secret:
+        os.environ.setdefault("FLOWER_BASIC_AUTH", secret)
+    signals.import_modules.connect(_check_flower, weak=False)
+
+
+def _check_flower(**_: Any) -> None:
+    """Sent when Flower has read its options, from environment, file and command line, and is about to start."""
+    from tornado.options import options
+
+    try:
+        require_password(options.basic_auth or (), options.auth or "")
+    except ConfigError as error:
+        _refused(error)
+
+
+def require_password(basic_auth: "list[str] | tuple[str, ...]", oauth: str) -> None:
+    """Raise ConfigError unless Flower asks for a password or an OAuth login."""
+    if oauth:
+        return
+    if not basic_auth:
+        raise ConfigError(f"Flower would be open to everybody: set {FLOWER_VARIABLE} to user:password")
+    for each in basic_auth:
+        user, _, password = each.partition(":")
+        if not user or not password:
+            raise ConfigError(f"{FLOWER_VARIABLE} must be user:password (several with commas between); correct it")
+
+
+_on_command: dict[str, Callable[[], None]] = {"flower": _prepare_flower}
+_on_command.get(_celery_command(), lambda: None)()

@@ -1,0 +1,90 @@
+"""The part of the audit trail that belongs to one repair: what was written before, and what is written now.
+
+Used by `workers.repair` alone. Record ids are the same for the same step of the same attempt, so a task that runs
+twice leaves one chain.
+"""
+
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any
+
+from pydantic import ValidationError
+
+from remesh.audit import record_of_request
+from remesh.models import AuditRecord, ObjectRef, Outcome, RecordType, RepairRequest
+from workers.context import TrailPort
+
+
+class Chain:
+    """Reads and writes one finding's records. Every write raises TrailUnavailable."""
+
+    def __init__(
+        self, trail: TrailPort, request: RepairRequest, now: Callable[[], datetime], task_id: str = ""
+    ) -> None:
+        self._trail = trail
+        self._request = request
+        self._now = now
+        self._task_id = task_id or request.task_id
+        self._records = trail.history(request.finding_id)
+        decided = (record for record in self._of(RecordType.DECISION) if self._is_mine(record))
+        self._run = 1 + sum(1 for _ in decided)
+        self.owner: ObjectRef | None = None  # set when the object has been read
+
+    def write(self, kind: RecordType, *, step: str = "", details: dict[str, Any] | None = None, **fields: Any) -> None:
+        """Append one record of this attempt. `fields` are AuditRecord's own."""
+        if self.owner is not None:
+            fields["owner"] = self.owner
+        record = record_of_request(
+            self._request,
+            kind,
+            at=self._now(),
+            step=self._step(kind, step),
+            task_id=self._task_id,
+            details={"attempt": self._request.attempt, **(details or {})},
+            **fields,
+        )
+        self._trail.append(record)
+
+    def _step(self, kind: RecordType, step: str) -> str:
+        """A run of the same attempt after a crash writes records of its own; an outcome is written once."""
+        if self._run == 1 or kind is RecordType.OUTCOME:
+            return step
+        return f"{step}:{self._run}" if step else str(self._run)
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """The end of this attempt; the watcher reads it back from `details`."""
+        self.write(
+            RecordType.OUTCOME, code=outcome.code, reason=outcome.reason, details=outcome.model_dump(mode="json")
+        )
+
+    def outcome(self) -> Outcome | None:
+        """The outcome of this very attempt, if it stands already: the task was delivered once more."""
+        for record in self._of(RecordType.OUTCOME):
+            if self._is_mine(record):
+                return _outcome(record)
+        return None
+
+    def unfinished_intent(self) -> AuditRecord | None:
+        """The last intent without an outcome after it: a worker died in between, whichever attempt it was."""
+        found: AuditRecord | None = None
+        for record in self._of(RecordType.INTENT, RecordType.OUTCOME):
+            found = record if record.type is RecordType.INTENT else None
+        return found
+
+    @property
+    def found(self) -> bool:
+        """True if the finding itself stands in the trail: the watcher or a person's command judged it before."""
+        return any(True for _ in self._of(RecordType.FINDING))
+
+    def _is_mine(self, record: AuditRecord) -> bool:
+        return bool(record.details.get("attempt") == self._request.attempt)
+
+    def _of(self, *types: RecordType) -> Iterable[AuditRecord]:
+        return (record for record in self._records if record.type in types)
+
+
+def _outcome(record: AuditRecord) -> Outcome | None:
+    try:
+        return Outcome.model_validate(record.details)
+    except ValidationError:
+        return None  # of another version: the attempt is made anew, which its preconditions make harmless

@@ -1,0 +1,202 @@
+"""What a repair works with: the ports to cluster, trail and ledger, and the one set of them in each worker process.
+
+Used by every module of `workers`. The ports name only what a repair needs, so that its logic can be run against
+doubles in memory.
+"""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, Protocol
+
+from remesh import redisdb
+from remesh.audit import Trail
+from remesh.kube.api import Cluster, ReadyEndpoints
+from remesh.kube.config import load_access
+from remesh.kube.live import LiveView
+from remesh.kube.probe import Injected, ProbeResult, probe
+from remesh.kube.transport import KubeClient
+from remesh.ledger import Failures, Ledger, Quarantine
+from remesh.meshes import Profiles, load_profiles
+from remesh.models import AuditRecord, ObjectRef, Outcome
+from remesh.objects import Pod, Workload
+from remesh.observe import View
+from remesh.policy import Policy, WindowPolicy, load_policy
+from remesh.settings import Settings
+
+VIEW_SECONDS = 2.0  # age up to which namespaces and webhook configurations are believed; repairs come in bursts
+
+
+class ClusterPort(Protocol):
+    """The API server, as `remesh.kube.api.Cluster` has it."""
+
+    def workload(self, kind: str, namespace: str, name: str) -> Workload:
+        """One workload, read now."""
+
+    def pods_of(self, workload: Workload) -> list[Pod]:
+        """Its pods, by owner UID."""
+
+    def endpoints(self, namespace: str, service: str) -> ReadyEndpoints:
+        """Who is ready behind a Service."""
+
+    def annotate(self, ref: ObjectRef, annotations: Mapping[str, str | None], *, uid: str | None = None) -> None:
+        """Set or remove annotations; raises Conflict if the UID differs."""
+
+
+class Prober(Protocol):
+    """Dry run of one object's own template. A failing injector is an answer, not an error."""
+
+    def __call__(self, ref: ObjectRef, profile: Injected) -> ProbeResult:
+        """Ask now."""
+
+
+class TrailPort(Protocol):
+    """The audit trail, as `remesh.audit.Trail` has it."""
+
+    def append(self, record: AuditRecord) -> str:
+        """Write one record. Raises TrailUnavailable."""
+
+    def history(self, subject: str) -> list[AuditRecord]:
+        """All records of one finding. Raises TrailUnavailable."""
+
+
+class LeasePort(Protocol):
+    """Hold on one object."""
+
+    def renew(self, seconds: float | None = None) -> bool:
+        """Start its time anew. False: it is lost."""
+
+    def release(self) -> bool:
+        """Let go."""
+
+
+class LedgerPort(Protocol):
+    """The ledger, as `remesh.ledger.Ledger` has it. Every method raises BrokerError."""
+
+    def lease(self, uid: str, seconds: float) -> LeasePort | None:
+        """Take the object, or None if another worker has it."""
+
+    def failures(self, uid: str, template_hash: str) -> Failures:
+        """Failed repairs and the cooldown left."""
+
+    def record_failure(
+        self, uid: str, template_hash: str, reason: str, *, cooldown_seconds: float = 60.0, token: str = ""
+    ) -> int:
+        """Count a failed repair; returns the count."""
+
+    def record_success(self, uid: str, template_hash: str) -> None:
+        """Forget the failures."""
+
+    def quarantine(self, uid: str, template_hash: str, evidence: dict[str, Any]) -> Quarantine:
+        """Leave this owner and template alone."""
+
+    def quarantined(self, uid: str, template_hash: str) -> Quarantine | None:
+        """The quarantine, or None."""
+
+    def close_finding(self, uid: str, finding_id: str) -> bool:
+        """The trouble is over."""
+
+    def set_outcome(self, outcome: Outcome) -> None:
+        """Keep the last outcome."""
+
+    def release_reservation(self, injector_key: str, holder: str) -> None:
+        """Give room in the window back."""
+
+    def window_feedback(self, injector_key: str, ok: bool, window: WindowPolicy, pods: int = 1) -> int:
+        """Tell the window how admission went."""
+
+
+class Clock:
+    """Time of this process. Tests bring their own."""
+
+    def now(self) -> datetime:
+        """Aware UTC, for records."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Seconds, for durations."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+        time.sleep(seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class RepairContext:
+    """All that a repair works with. Shared by the threads of a worker."""
+
+    cluster_name: str
+    cluster: ClusterPort
+    view: View
+    probe: Prober
+    trail: TrailPort
+    ledger: LedgerPort
+    policy: Policy
+    profiles: Profiles
+    clock: Clock = field(default_factory=Clock)
+
+
+def build_context(settings: Settings) -> RepairContext:
+    """Read policy, profiles and kubeconfig, and prepare the connections.
+
+    Raises ConfigError or Unauthorized with one clear line. Connects to nothing yet.
+    """
+    policy, profiles = load_policy(settings.policy), load_profiles(settings.meshes)
+    client = KubeClient(load_access(settings.kubeconfig, settings.context))
+    cluster = Cluster(client)
+    redis = redisdb.connect(settings)
+    return RepairContext(
+        cluster_name=settings.cluster,
+        cluster=cluster,
+        view=LiveView(cluster, ttl=VIEW_SECONDS),
+        probe=lambda ref, profile: probe(cluster, ref, profile, policy.gate),
+        trail=Trail(redis, settings.cluster, settings.key_prefix),
+        ledger=Ledger(redis, settings.cluster, settings.key_prefix),
+        policy=policy,
+        profiles=profiles,
+    )
+
+
+class ContextSource:
+    """The process's own context, built at first use: after a fork, and once for all threads."""
+
+    def __init__(self, build: Callable[[], RepairContext]) -> None:
+        self._build = build
+        self._lock = threading.Lock()
+        self._context: RepairContext | None = None
+
+    def __call__(self) -> RepairContext:
+        """The context. Raises what `build_context` raises."""
+        with self._lock:
+            if self._context is None:
+                self._context = self._build()
+            return self._context
+
+
+class Step(StrEnum):
+    """Points of a repair at which the reliability tests let a worker die."""
+
+    DECIDED = "decided"
+    INTENT_WRITTEN = "intent_written"
+    NUDGE_ON = "nudge_on"  # the annotation is on, and not yet written down
+    NUDGE_OFF = "nudge_off"  # both are done, and nothing is verified
+    VERIFIED = "verified"
+    OUTCOME_WRITTEN = "outcome_written"
+
+
+CRASH_VARIABLE = "REMESH_CRASH_AT"
+
+
+def reached(step: Step) -> None:
+    """Does nothing, unless `REMESH_CRASH_AT` names this step: then the process dies by SIGKILL, as on a lost node.
+
+    A fault-injection hook for the reliability tests; never set it where a cluster matters.
+    """
+    if os.environ.get(CRASH_VARIABLE) == step.value:
+        os.kill(os.getpid(), signal.SIGKILL)

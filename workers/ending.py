@@ -1,0 +1,105 @@
+"""How a repair ends: the failure is counted, the outcome written, the ledger and the window told.
+
+Used by `workers.repair` alone. The order matters: once the outcome stands in the trail the repair is over, and what
+fails after that only costs time.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from remesh import logs
+from remesh.errors import BrokerError
+from remesh.models import Outcome, RepairRequest, Result
+from workers.chain import Chain
+from workers.context import RepairContext, Step, reached
+
+log = logs.get("worker")
+
+CLOSES: Final = frozenset({Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY, Result.OBSOLETE})
+"""Results after which the finding is over."""
+
+
+class Ending:
+    """Ends repairs of one object."""
+
+    def __init__(self, request: RepairRequest, ctx: RepairContext, chain: Chain) -> None:
+        self._request = request
+        self._ctx = ctx
+        self._chain = chain
+        self.template_hash = ""  # known once the object was read
+        self.injector_key = ""  # known once it was judged
+
+    def conclude(self, outcome: Outcome) -> Outcome:
+        """Write down how it ended; returns the outcome, which is QUARANTINED after one failure too many.
+
+        Raises BrokerError if it could not be written.
+        """
+        outcome = self._count_failure(outcome)
+        self._chain.write_outcome(outcome)
+        reached(Step.OUTCOME_WRITTEN)
+        self._quietly(self._settle, outcome)
+        self._quietly(self._tell_window, outcome)
+        log.info(
+            "repair ended",
+            finding=outcome.finding_id,
+            object=str(self._request.ref),
+            result=outcome.result.value,
+            code=outcome.code,
+            created=outcome.created,
+            ready=outcome.ready,
+        )
+        return outcome
+
+    def settle_again(self, outcome: Outcome) -> None:
+        """The outcome was written by a worker that may have died before it told the ledger."""
+        self._quietly(self._settle, outcome)
+
+    def _count_failure(self, outcome: Outcome) -> Outcome:
+        """A failed repair counts against its owner and template; too many mean quarantine."""
+        if outcome.result is not Result.FAILED:
+            return outcome
+        limits, uid = self._ctx.policy.repair, self._request.ref.uid
+        failed = self._ctx.ledger.record_failure(
+            uid,
+            self.template_hash,
+            outcome.reason,
+            cooldown_seconds=limits.cooldown_seconds,
+            token=f"{outcome.finding_id}:{self._request.attempt}",
+        )
+        if failed < limits.max_attempts:
+            return outcome
+        reason = f"{outcome.reason}; {failed} repairs failed, so it is left alone"
+        self._ctx.ledger.quarantine(uid, self.template_hash, outcome.model_dump(mode="json") | {"reason": reason})
+        return outcome.model_copy(update={"result": Result.QUARANTINED, "reason": reason})
+
+    def _settle(self, outcome: Outcome) -> None:
+        ledger, uid = self._ctx.ledger, self._request.ref.uid
+        ledger.set_outcome(outcome)
+        if outcome.result in CLOSES:
+            ledger.close_finding(uid, outcome.finding_id)
+        if outcome.result in (Result.HEALED, Result.INJECTED) and self.template_hash:
+            ledger.record_success(uid, self.template_hash)
+        if self.injector_key:
+            ledger.release_reservation(self.injector_key, outcome.finding_id)
+
+    def _tell_window(self, outcome: Outcome) -> None:
+        worked = injector_worked(outcome)
+        if worked is not None and self.injector_key:
+            self._ctx.ledger.window_feedback(
+                self.injector_key, worked, self._ctx.policy.window, max(1, outcome.created)
+            )
+
+    def _quietly(self, tell: Callable[[Outcome], None], outcome: Outcome) -> None:
+        try:
+            tell(outcome)
+        except BrokerError as error:
+            log.warning("the ledger was not told of an outcome", finding=outcome.finding_id, error=str(error))
+
+
+def injector_worked(outcome: Outcome) -> bool | None:
+    """What an outcome says of the injector: it worked, it failed, or nothing."""
+    if outcome.result in (Result.HEALED, Result.INJECTED) and outcome.created:
+        return True
+    if outcome.result is Result.WAITING or outcome.code == "came_back_bare":
+        return False
+    return None

@@ -1,0 +1,127 @@
+"""The Celery tasks: decode, call, map the outcome to retry or done. What a repair does is in `workers.repair`.
+
+A task's result is the outcome as a dict. It never fails for a reason that is known: a failure in Flower is a defect.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from celery import Celery, Task
+from pydantic import ValidationError
+
+from remesh import logs
+from remesh.errors import BrokerError, RemeshError
+from remesh.models import AuditRecord, Outcome, RecordType, RepairRequest, Result
+from remesh.queue import TASKS
+from workers.context import RepairContext
+from workers.repair import give_up, repair
+from workers.verdicts import leaves_for_another_try
+
+log = logs.get("worker.tasks")
+
+Contexts = Callable[[], RepairContext]
+
+# 2 + 4 + 8 + 16 + 30 s: longer than a lease lasts after its worker died, and each far below the visibility time-out.
+MAX_RETRIES: Final = 5
+LONGEST_COUNTDOWN_SECONDS: Final = 30
+
+_FINDING_ID = re.compile(r"f-[0-9a-f]{1,32}")
+
+
+def register(app: Celery, contexts: Contexts) -> None:
+    """Give the application its tasks: one for each action, by the names of `remesh.queue`."""
+    for name in TASKS.values():
+        app.task(_body(contexts), bind=True, name=name, max_retries=MAX_RETRIES, acks_late=True)
+
+
+def _body(contexts: Contexts) -> Callable[[Task, Any], dict[str, Any]]:
+    def run(self: Task, payload: Any) -> dict[str, Any]:
+        return serve(self, payload, contexts())
+
+    return run
+
+
+def serve(task: Task, payload: Any, ctx: RepairContext) -> dict[str, Any]:
+    """One delivery of one task. Raises celery's Retry for what is soon over."""
+    try:
+        request = decode(payload, ctx.cluster_name)
+    except Malformed as error:
+        return refuse(payload, str(error), str(task.request.id), ctx)
+    outcome = repair(request, ctx, task_id=str(task.request.id), progress=_telling(task))
+    if leaves_for_another_try(outcome):
+        outcome = _again(task, request, outcome, ctx)
+    _tell(task, "task-outcome", outcome.model_dump(mode="json"))
+    return outcome.model_dump(mode="json")
+
+
+def _again(task: Task, request: RepairRequest, outcome: Outcome, ctx: RepairContext) -> Outcome:
+    """Try again soon, or end with the outcome after the last try."""
+    if task.request.retries < MAX_RETRIES:
+        pause = min(LONGEST_COUNTDOWN_SECONDS, 2 ** (task.request.retries + 1))
+        log.info("trying again", finding=outcome.finding_id, code=outcome.code, seconds=pause, reason=outcome.reason)
+        raise task.retry(countdown=pause, throw=False)
+    try:
+        give_up(request, ctx, outcome, task_id=str(task.request.id))
+    except BrokerError as error:  # the watcher releases it again after its deadline
+        log.warning("an outcome could not be written", finding=outcome.finding_id, error=str(error))
+    return outcome
+
+
+class Malformed(RemeshError):
+    """A payload that is no repair request of this cluster, or of a newer version."""
+
+
+def decode(payload: Any, cluster: str) -> RepairRequest:
+    """The request in a payload. Raises Malformed: whoever can write to the broker can send anything."""
+    try:
+        request = RepairRequest.model_validate(payload)
+    except ValidationError as error:
+        first = error.errors(include_input=False, include_url=False)[0]
+        key = ".".join(str(part) for part in first["loc"][:3])
+        raise Malformed(f"not a repair request: {key or 'payload'}: {first['msg'][:200]}") from error
+    if request.cluster != cluster:
+        raise Malformed(f"a request for cluster {request.cluster!r} came to the worker of {cluster!r}")
+    if not request.ref.uid:
+        raise Malformed("not a repair request: ref.uid: it is empty")
+    return request
+
+
+def refuse(payload: Any, why: str, task_id: str, ctx: RepairContext) -> dict[str, Any]:
+    """Write down that a payload was refused. Nothing was read or touched, and nothing is tried again."""
+    claimed = str(payload.get("finding_id", "")) if isinstance(payload, Mapping) else ""
+    known = claimed if _FINDING_ID.fullmatch(claimed) else ""
+    log.warning("task refused", task=task_id, finding=known, reason=why)
+    outcome = Outcome(finding_id=known, result=Result.SKIPPED, code="malformed", reason=why)
+    record = AuditRecord(
+        record_id=f"task:{task_id}:refusal",
+        type=RecordType.REFUSAL,
+        at=ctx.clock.now(),
+        cluster=ctx.cluster_name,
+        finding_id=known,
+        actor="worker",
+        task_id=task_id,
+        code=outcome.code,
+        reason=why,
+    )
+    try:
+        ctx.trail.append(record)
+    except BrokerError as error:
+        log.warning("a refusal could not be written", task=task_id, error=str(error))
+    return outcome.model_dump(mode="json")
+
+
+def _telling(task: Task) -> Callable[[str, dict[str, int]], None]:
+    """Progress as task events: Flower shows the phase as the task's state."""
+
+    def tell(phase: str, numbers: dict[str, int]) -> None:
+        _tell(task, f"task-{phase}", dict(numbers))
+
+    return tell
+
+
+def _tell(task: Task, event: str, fields: dict[str, Any]) -> None:
+    try:
+        task.send_event(event, **fields)
+    except Exception as error:  # an event is for the eye only, and a repair goes on without
+        log.debug("event not sent", task_event=event, error=str(error))
