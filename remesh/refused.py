@@ -240,7 +240,7 @@ class _Refusal:
                 reason = f"{who} works, yet answers this template badly: it would do so again"
                 return self._report(failure, "template_answered_badly", reason, named)
             reason = f"{who} works again, and its controller may wait up to 1000 s before it tries"
-            return self._say(failure, Action.NUDGE_OWNER, "probe_passes", reason, Action.NONE, named, expected)
+            return self._say(failure, Action.NUDGE_OWNER, "probe_passes", reason, named=named, expected=expected)
         code, state = closed(self.observed)
         if failure in PERSISTENT:
             code, action = "needs_correction", Action.REPORT_ONLY
