@@ -68,7 +68,6 @@ def finding_for(
         reason=decision.reason,
         message=message[:_MESSAGE_CHARACTERS],
         sidecar_expected=decision.sidecar_expected,
-        sidecar_expected=decision.sidecar_expected,
         missing=decision.missing,
         desired=counts(workload, observed.current).desired if workload else 1,
         template_hash=template_hash,

@@ -13,6 +13,11 @@ from remesh.models import Finding
 
 CRITICAL = ("system-cluster-critical", "system-node-critical")  # Kubernetes' own priority classes
 
+# A refusal may be short-lived: an injector that just came up denies before its caches are synced, a quota is raised.
+# So the template is tried again by dry run, first soon, then rarely.
+REFUSED_SECONDS = 10.0
+REFUSED_LONGEST_SECONDS = 600.0
+
 
 class State(StrEnum):
     """Where a finding stands."""
@@ -33,7 +38,7 @@ class Tracked:
     attempt: int = 0  # attempts released so far
     until: datetime | None = None  # RELEASED: its deadline; COOLING: its end
     said: str = ""  # code of the last wait or refusal that was recorded, so that it is recorded once
-    held: str = ""  # REPORTED: what the report stands on
+    refusals: int = 0  # times in a row that a dry run of its template was refused for a reason of its own
     suspect: bool = False  # its own dry run failed in a way that says more about it than about the injector
 
     @property
@@ -103,7 +108,7 @@ class Book:
 
 def to_waiting(tracked: Tracked) -> None:
     """Back behind the gate."""
-    tracked.state, tracked.until, tracked.said, tracked.held = State.WAITING, None, "", ""
+    tracked.state, tracked.until, tracked.said = State.WAITING, None, ""
 
 
 def to_released(tracked: Tracked, attempt: int, deadline: datetime) -> None:
@@ -116,6 +121,12 @@ def to_cooling(tracked: Tracked, now: datetime, seconds: float) -> None:
     tracked.state, tracked.until = State.COOLING, now + timedelta(seconds=seconds)
 
 
-def to_rest(tracked: Tracked, state: State, held: str = "") -> None:
-    """Reported or quarantined: nothing is scheduled. `held` says what a report stands on."""
-    tracked.state, tracked.until, tracked.held = state, None, held
+def to_refused(tracked: Tracked, now: datetime) -> None:
+    """Its own template is refused (denied, quota, …). Nothing is done to it; the next dry run is ever later."""
+    tracked.refusals += 1
+    to_cooling(tracked, now, min(REFUSED_SECONDS * 2 ** (tracked.refusals - 1), REFUSED_LONGEST_SECONDS))
+
+
+def to_rest(tracked: Tracked, state: State) -> None:
+    """Reported or quarantined: nothing is scheduled."""
+    tracked.state, tracked.until = state, None

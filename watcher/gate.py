@@ -9,8 +9,20 @@ only readiness plus one canary repair.
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from remesh.models import Probe
+from remesh.classify import base_class
+from remesh.models import BaseClass, FailureClass, Probe
 from remesh.policy import GatePolicy
+
+_OF_TEMPLATE = frozenset(
+    {
+        BaseClass.WEBHOOK_DENIED,
+        BaseClass.QUOTA,
+        BaseClass.POD_SECURITY,
+        BaseClass.SERVICE_ACCOUNT,
+        BaseClass.OTHER_API,
+    }
+)
+_OF_SERVER = frozenset({FailureClass.API_TIMEOUT, FailureClass.UNKNOWN_API_ERROR})
 
 
 class GateStatus(StrEnum):
@@ -93,6 +105,11 @@ def after_outcome(gate: Gate, *, injector_worked: bool) -> Gate:
 def below_quorum(gate: Gate, policy: GatePolicy) -> bool:
     """True if a dry run would be pointless: the API server has nobody to call."""
     return gate.ready is not None and gate.ready < policy.quorum
+
+
+def speaks_of_template(failure: FailureClass) -> bool:
+    """True if a dry run's refusal is about the pod (denied, quota, pod security, invalid) and not about the call."""
+    return base_class(failure) in _OF_TEMPLATE and failure not in _OF_SERVER
 
 
 def _without_dry_run(gate: Gate) -> Gate:

@@ -10,15 +10,14 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
-from remesh.kube.probe import ProbeResult
-
 from remesh import logs
 from remesh.errors import RemeshError
+from remesh.kube.probe import ProbeResult
 from remesh.ledger import GateState
-from remesh.models import Finding, Outcome, Probe, Result
+from remesh.models import FailureClass, Finding, Outcome, Probe, Result
 from watcher import gate as gates
 from watcher.desk import Desk
-from watcher.findings import State, Tracked, to_rest
+from watcher.findings import State, Tracked, to_refused
 from watcher.gate import Gate, Seen
 from watcher.release import probe_candidate
 
@@ -101,7 +100,7 @@ class Gatekeeper:
         try:
             result = done.result()
         except RemeshError as error:
-            result = ProbeResult(probe=Probe.UNKNOWN, seconds=0.0, code="probe_failed", reason=str(error))
+            result = ProbeResult(Probe.UNKNOWN, 0.0, "probe_failed", str(error), "", FailureClass.UNKNOWN_API_ERROR)
         self._results.put((key, of, result))
         self._desk.store.wake()
 
@@ -127,20 +126,19 @@ class Gatekeeper:
         if tracked is not None and tracked.state is State.WAITING and self._about_template(keeper, tracked, result):
             return
         if passed and tracked is not None:
-            tracked.suspect = False
+            tracked.suspect, tracked.refusals = False, 0
         seen = Seen(result.probe, result.code, result.reason, result.seconds)
         self._change(keeper, gates.after_probe(keeper.gate, seen, self._desk.policy.gate))
 
     def _about_template(self, keeper: Keeper, tracked: Tracked, result: ProbeResult) -> bool:
         """True if the answer speaks of this template (denied, quota, not injected) and not of the injector."""
-        if result.of_template:
-            cause = result.failure_class or tracked.finding.failure_class
-            to_rest(tracked, State.REPORTED, f"{tracked.finding.failure_class}:{self._desk.store.webhooks_version}")
-            log.info("template refused", finding=tracked.finding.id, cause=cause.value, reason=result.reason)
+        if gates.speaks_of_template(result.failure_class):
+            to_refused(tracked, self._desk.now())
+            log.info("template refused", finding=tracked.finding.id, code=result.code, reason=result.reason)
             self._desk.record.refusal(tracked, result.code, result.reason)
             return True
         others = [each for each in self._desk.book.waiting(keeper.gate.key) if not each.suspect and each is not tracked]
-        if result.code == "not_injected" and others and not tracked.suspect:
+        if result.failure_class is FailureClass.MISSING_SIDECAR and others and not tracked.suspect:
             tracked.suspect = True
             keeper.next_probe = time.monotonic()
             return True

@@ -6,10 +6,9 @@ Writes to nothing but the audit trail and the ledger.
 import time
 from datetime import datetime
 
+from remesh import logs
 from remesh.decide import counts, decide
 from remesh.detect import finding_for, stuck_reference
-
-from remesh import logs
 from remesh.errors import BrokerError
 from remesh.models import Action, Decision, Finding, InjectorHealth, Result, finding_id
 from remesh.objects import Workload
@@ -98,7 +97,7 @@ class Looker:
             tracked = self._begin(workload, decision)
         else:
             self._refresh(tracked, workload, decision)
-        if tracked.state in (State.RELEASED, State.COOLING) or tracked.held == self._held_by(decision):
+        if tracked.state in (State.RELEASED, State.COOLING):
             return
         if self._rests(tracked, decision):
             return
@@ -117,13 +116,9 @@ class Looker:
             return True
         if Action.NUDGE_OWNER in (decision.action, decision.after_recovery):
             return False
-        to_rest(tracked, State.REPORTED, self._held_by(decision))
+        to_rest(tracked, State.REPORTED)
         self._desk.record.refusal(tracked, decision.code, decision.reason)
         return True
-
-    def _held_by(self, decision: Decision) -> str:
-        """What a report stands on: while this is the same, the object is not put behind the gate again."""
-        return f"{decision.failure_class}:{self._desk.store.webhooks_version}"
 
     def _begin(self, workload: Workload, decision: Decision) -> Tracked:
         now = self._desk.now()

@@ -5,23 +5,22 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
-
-from remesh.kube.api import Cluster
-from remesh.kube.probe import ProbeResult, probe
-from remesh.ledger import Ledger
-from remesh.meshes import Profiles, load_profiles
 
 import watcher
 from remesh import __version__, logs, queue, redisdb
 from remesh.audit import Trail
 from remesh.errors import RemeshError
+from remesh.kube.api import Cluster
 from remesh.kube.config import load_access
+from remesh.kube.probe import AnyPod, ProbeResult, probe
 from remesh.kube.transport import KubeClient
+from remesh.ledger import Ledger
+from remesh.meshes import Profiles, load_profiles
 from remesh.models import Finding
 from remesh.policy import Mode, Policy, load_policy
 from remesh.settings import Settings, get_settings
 from watcher.desk import Desk
+from watcher.gatekeeper import Prober
 from watcher.health import Heartbeat, beat_file
 from watcher.reflect import Reflectors
 from watcher.runtime import Watcher
@@ -66,7 +65,7 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
     stop = _stop_on_signals()
     store = Store()
     reflectors = Reflectors(client, store, profiles, stop)
-    app = queue.make_app(settings)
+    app = queue.make_app(settings, consumes=False)
     desk = Desk(
         cluster=settings.cluster,
         policy=policy,
@@ -96,9 +95,11 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
     return 0
 
 
-def _prober(cluster: Cluster, profiles: Profiles, policy: Policy) -> Callable[[Finding], ProbeResult]:
+def _prober(cluster: Cluster, profiles: Profiles, policy: Policy) -> Prober:
     def dry_run(finding: Finding) -> ProbeResult:
-        return probe(cluster, finding.ref, profiles.by_name(finding.mesh), policy.gate)
+        expected = finding.sidecar_expected and finding.mesh
+        proof = profiles.by_name(finding.mesh) if expected else AnyPod()
+        return probe(cluster, finding.ref, proof, policy.gate)
 
     return dry_run
 

@@ -4,18 +4,19 @@ Which Services are injectors' is read from the live webhook configurations, so t
 """
 
 import threading
+import time
 from typing import Any
-
-from remesh.kube.watch import Reflector
-from remesh.meshes import Profiles
 
 from remesh import logs
 from remesh.kube.transport import KubeClient
+from remesh.kube.watch import Reflector
+from remesh.meshes import Profiles
 from remesh.objects import Webhook
 from watcher.store import SERVICE_LABEL, WORKLOAD_KINDS, Store
 
 log = logs.get("watcher.reflect")
 
+STALE_SECONDS = 180.0  # the API server sends a bookmark about once a minute
 KINDS = ("Namespace", "MutatingWebhookConfiguration", "Pod", *WORKLOAD_KINDS)
 
 
@@ -49,7 +50,8 @@ class Reflectors:
     @property
     def synced(self) -> bool:
         """True if every kind has been listed and none has been silent for longer than a watch may be."""
-        return all(each.synced.is_set() and not each.stale for each in self._all())
+        oldest = time.monotonic() - STALE_SECONDS
+        return all(each.synced.is_set() and each.last_activity > oldest for each in self._all())
 
     def join(self, seconds: float = 5.0) -> None:
         """Wait for the threads to end after `stop`."""

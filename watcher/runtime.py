@@ -13,7 +13,7 @@ from remesh import logs
 from remesh.errors import BrokerError
 from remesh.models import AuditRecord, Outcome, RecordType, Result
 from watcher.desk import RETRY_SECONDS, Desk
-from watcher.findings import State, Tracked, to_cooling, to_rest, to_waiting
+from watcher.findings import State, Tracked, to_cooling, to_refused, to_rest, to_waiting
 from watcher.gatekeeper import Gatekeeper, Prober
 from watcher.look import Looker
 from watcher.release import Releaser, Sender
@@ -122,8 +122,7 @@ class Watcher:
         elif outcome.result is Result.WAITING:
             to_waiting(tracked)
         elif outcome.result is Result.REPORTED:
-            held = f"{tracked.finding.failure_class}:{self._desk.store.webhooks_version}"
-            to_rest(tracked, State.REPORTED, held)
+            to_refused(tracked, self._desk.now())
         elif outcome.result is Result.QUARANTINED:
             to_rest(tracked, State.QUARANTINED)
         else:

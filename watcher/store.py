@@ -8,8 +8,7 @@ import threading
 from collections.abc import Iterable
 from typing import Any
 
-from remesh.kube.api import ReadyEndpoints, ready_endpoints
-
+from remesh.kube.api import ReadyEndpoints, count_endpoints
 from remesh.objects import EndpointSlice, Namespace, Pod, Webhook, WebhookConfiguration, Workload
 
 WORKLOAD_KINDS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
@@ -114,7 +113,7 @@ class Store:
     def endpoints(self, namespace: str, service: str) -> ReadyEndpoints:
         """Ready endpoints of an injector's Service."""
         with self._changed:
-            return ready_endpoints(self._slices.get((namespace, service), {}).values())
+            return count_endpoints(self._slices.get((namespace, service), {}).values())
 
     def pods_of(self, uid: str) -> list[Pod]:
         """Pods whose controller has this UID."""

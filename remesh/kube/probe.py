@@ -28,6 +28,16 @@ class Injected(Protocol):
         """True if the pod carries the marks that only the mesh's webhook writes."""
 
 
+class AnyPod:
+    """Where no sidecar is expected: the webhook lets these pods pass as they are, so success is proof enough."""
+
+    name = ""
+
+    def injected(self, pod: Pod) -> bool:  # noqa: ARG002  # the port's signature
+        """Always true."""
+        return True
+
+
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
     """What one dry run showed. `code` for machines, `reason` for people, `message` from the API server."""
@@ -80,9 +90,13 @@ def _failed(answer: DryRun, error: RemeshError) -> ProbeResult:
     for kind, code, reason in _INCONCLUSIVE:
         if isinstance(error, kind):
             return _unknown(answer, code, reason)
-    if isinstance(error, ClusterUnreachable) and error.status != 504:  # 504: the API server's own deadline passed
-        return _unknown(answer, "api_unreachable", str(error))
     found = classify(answer.message)
+    if isinstance(error, ClusterUnreachable):
+        if error.status != 504:
+            return _unknown(answer, "api_unreachable", str(error))
+        # The deadline that remesh set passed while a webhook was waited for; the text does not say which.
+        reason = f"no answer to the dry run within {answer.seconds:.0f} s"
+        return ProbeResult(Probe.FAILS, answer.seconds, "too_slow", reason, answer.message, found)
     reason = f"the dry run was refused: {found.value.replace('_', ' ')}"
     return ProbeResult(Probe.FAILS, answer.seconds, found.value, reason, answer.message, found)
 
