@@ -41,6 +41,10 @@ class ReadyEndpoints:
     nodes: tuple[str, ...] = ()  # of the ready ones
 
 
+# From k8s.io/apiserver, pkg/admission/plugin/webhook: declared side effects, and none declared at all.
+_NO_DRY_RUN = ("does not support dry run", "Webhook SideEffects is nil")
+
+
 @dataclass(frozen=True, slots=True)
 class DryRun:
     """Answer to a dry run of a pod's creation."""
@@ -53,7 +57,7 @@ class DryRun:
     @property
     def unsupported(self) -> bool:
         """True if a webhook refuses dry runs because it declares side effects (BadRequest, never a failure)."""
-        return "does not support dry run" in self.message
+        return any(text in self.message for text in _NO_DRY_RUN)
 
 
 class Cluster:

@@ -7,7 +7,7 @@ import base64
 import threading
 import time
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -105,30 +105,36 @@ class TokenFileAuth:
 class PluginAuth:
     """A token from an exec or auth-provider plugin, fetched again when it expires.
 
-    `fetch` raises Unauthorized. `first` is what is known already; empty: `fetch` is called at the first request.
+    `fetch` raises Unauthorized. `first` is what is known already; None: `fetch` is called at the first request.
     """
 
-    def __init__(self, fetch: Callable[[], Credential], first: Credential = ("", None)) -> None:
+    def __init__(self, fetch: Callable[[], Credential], first: Credential | None = None) -> None:
         self._fetch = fetch
         self._lock = threading.Lock()
-        self._value, self._expires = first
+        self._value = ""
+        self._renew_at: datetime | None = None
+        if first:
+            self._take(first)
 
     def headers(self) -> Mapping[str, str]:
         """With a token that has not expired. Runs the plugin if need be."""
         with self._lock:
-            if not self._value or self._expired():
-                self._value, self._expires = self._fetch()
+            if not self._value or (self._renew_at and datetime.now(UTC) >= self._renew_at):
+                self._take(self._fetch())
             return {"Authorization": self._value}
 
     def renew(self) -> bool:
         """Run the plugin again. True if it gives another token now."""
         with self._lock:
             before = self._value
-            self._value, self._expires = self._fetch()
+            self._take(self._fetch())
             return self._value != before
 
-    def _expired(self) -> bool:
-        return self._expires is not None and (self._expires - datetime.now(UTC)).total_seconds() < EARLY_SECONDS
+    def _take(self, credential: Credential) -> None:
+        self._value, expires = credential
+        early = expires - timedelta(seconds=EARLY_SECONDS) if expires else None
+        # A token that lives for less than a minute is used to its end, or the plugin would run for every request.
+        self._renew_at = early if early and early > datetime.now(UTC) else expires
 
 
 def run_exec_plugin(exec_: Mapping[str, Any], cluster: Mapping[str, Any], user: str) -> Mapping[str, Any]:

@@ -105,10 +105,11 @@ def connection_error(server: str, error: Exception, timeout: float) -> ClusterEr
     head = f"cannot reach the API server at {server}"
     if isinstance(error, broken.ReadTimeoutError):
         return ClusterUnreachable(f"the API server at {server} did not answer within {timeout:g} s; check its load")
-    if isinstance(error, broken.ConnectTimeoutError):
-        return ClusterUnreachable(f"{head}: no connection in time; check --context, network and firewall")
     if isinstance(error, broken.NameResolutionError):
         return ClusterUnreachable(f"{head}: host name not found; check --context and the server's name")
+    # A connection that is refused is a NewConnectionError, which urllib3 counts among the time-outs.
+    if isinstance(error, broken.ConnectTimeoutError) and not isinstance(error, broken.NewConnectionError):
+        return ClusterUnreachable(f"{head}: no connection in time; check --context, network and firewall")
     if isinstance(error, broken.ProxyError):
         return ClusterUnreachable(f"{head}: the proxy failed ({_root(error)}); check proxy-url or HTTPS_PROXY")
     if isinstance(error, broken.SSLError):

@@ -28,6 +28,8 @@ SILENCE_SECONDS = 90.0
 """A stream without a byte for this long is stalled. Bookmarks come about once a minute (watch cache's default)."""
 BACKOFF_SECONDS = 0.5
 BACKOFF_LIMIT_SECONDS = 30.0
+SHORT_SECONDS = 1.0
+"""A watch that ends sooner, and empty, counts as failed."""
 STOP_SECONDS = 1.0
 """How long `run` waits for its own thread after `stop`; a connection that hangs is left to end by its time-out."""
 
@@ -123,7 +125,7 @@ class Reflector:
             if not self._version:
                 self._list()
             began, seen = time.monotonic(), self._watch()
-            if not seen and time.monotonic() - began < BACKOFF_SECONDS:
+            if not seen and time.monotonic() - began < SHORT_SECONDS:
                 self._pause(self._backoff.wait())  # ended at once and empty: do not spin
         except Gone as error:
             log.info("watch is too old, listing again", kind=self.kind, reason=error.message)
