@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import yaml
+from pydantic import SecretStr
 
 from remesh import redisdb
 from remesh.audit import Trail
@@ -97,7 +98,7 @@ class Stack:
     def __post_init__(self) -> None:
         self.redis = EmbeddedRedis(self.folder / "redis").start()
         self.settings = Settings(
-            cluster=CLUSTER, kubeconfig=self.bed.kubeconfig, redis_url=self.redis.url, key_prefix="remesh:"
+            cluster=CLUSTER, kubeconfig=self.bed.kubeconfig, redis_url=SecretStr(self.redis.url), key_prefix="remesh:"
         )
         self.connection = redisdb.connect(self.settings)
         self.trail = Trail(self.connection, CLUSTER, self.settings.key_prefix)
