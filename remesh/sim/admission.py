@@ -51,6 +51,7 @@ class Answer:
     allowed: bool
     obj: Obj
     message: str = ""
+    code: int = 400
 
 
 class CallFailed(Exception):
@@ -120,7 +121,7 @@ class Admission:
             return self._failed(hook, attributes, obj, failure)
         if not answer.allowed:
             why = f": {answer.message}" if answer.message else " without explanation"
-            raise status.StatusError(400, "", f'admission webhook "{name}" denied the request{why}')
+            raise status.StatusError(answer.code, "", f'admission webhook "{name}" denied the request{why}')
         return answer.obj
 
     def _failed(self, hook: Obj, attributes: Attributes, obj: Obj, failure: CallFailed) -> Obj:

@@ -237,7 +237,7 @@ class ApiServer:
         if resource is res.PODS:
             obj["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
         elif resource.has_status and resource is not res.NODES:
-            obj.setdefault("status", {})
+            obj.setdefault("status", {}).update(defaults.FIRST_STATUS.get(resource, {}))
         if resource is res.SERVICES and not obj["spec"].get("clusterIP"):
             obj["spec"]["clusterIP"] = cluster_ip(metadata["uid"])
         return obj

@@ -43,6 +43,21 @@ _SPEC_DEFAULTS: dict[Resource, dict[str, Any]] = {
 }
 
 
+# What a status shows before any controller has looked at the object: numbers that are always written out.
+FIRST_STATUS: dict[Resource, Obj] = {
+    res.REPLICA_SETS: {"replicas": 0},
+    res.REPLICATION_CONTROLLERS: {"replicas": 0},
+    res.STATEFUL_SETS: {"replicas": 0, "availableReplicas": 0},
+    res.DAEMON_SETS: {
+        "currentNumberScheduled": 0,
+        "numberMisscheduled": 0,
+        "desiredNumberScheduled": 0,
+        "numberReady": 0,
+    },
+    res.DISRUPTION_BUDGETS: {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
+}
+
+
 def _nothing(_obj: Obj) -> None: ...
 
 

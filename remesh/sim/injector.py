@@ -50,7 +50,7 @@ class Injector:
             text = f'an error on the server ("{SERVER_ERROR}") has prevented the request from succeeding'
             raise CallFailed(text, keeps_connection=True, is_response=True)
         if Fault.DENYING in self.faults:
-            return Answer(False, review.obj, DENIAL)
+            return Answer(False, review.obj, DENIAL, 403)
         if Fault.NOT_INJECTING in self.faults:
             return Answer(True, review.obj)
         return Answer(True, inject(self.wear, review.obj, review.namespace))

@@ -18,7 +18,6 @@ from remesh.sim.resources import STORED, Resource
 Key = tuple[str, str]  # namespace (empty for what has none) and name
 ChangeType = Literal["ADDED", "MODIFIED", "DELETED"]
 
-FIRST_VERSION = 100
 DEFAULT_HISTORY = 10_000  # changes kept per resource for watches that start in the past
 
 
@@ -55,10 +54,10 @@ def full_body(resource: Resource, stored: Stored) -> bytes:
 class _Table:
     """All that is kept of one resource."""
 
-    def __init__(self, history: int, version: int) -> None:
+    def __init__(self, history: int) -> None:
         self.objects: dict[Key, Stored] = {}
         self.history: deque[Change] = deque(maxlen=history)
-        self.forgotten = version  # the version of the newest change that fell out of the history
+        self.forgotten = 0  # the version of the newest change that fell out of the history
         self.listeners: list[Callable[[Change], None]] = []
 
     def remember(self, change: Change) -> None:
@@ -72,9 +71,8 @@ class Store:
 
     def __init__(self, history: int = DEFAULT_HISTORY) -> None:
         self._lock = threading.RLock()
-        # Not from 1: a watch from the dawn of time has to find that nobody remembers it, as in any real cluster.
-        self._version = FIRST_VERSION
-        self._tables = {resource: _Table(history, FIRST_VERSION) for resource in STORED}
+        self._version = 1
+        self._tables = {resource: _Table(history) for resource in STORED}
         self._dependents: dict[str, set[tuple[Resource, Key]]] = {}
         self._uids: set[str] = set()
         self._encode = msgspec.json.Encoder().encode

@@ -122,12 +122,3 @@ def test_bookmark_comes_before_the_end(http: Http, namespace: str) -> None:
     assert bookmarks[-1]["kind"] == "ConfigMap"
     assert int(bookmarks[-1]["metadata"]["resourceVersion"]) >= int(version)
     assert "name" not in bookmarks[-1]["metadata"]
-
-
-def test_watch_from_too_long_ago_ends_with_410(http: Http, namespace: str) -> None:
-    events = list(http.watch(config_maps(namespace), resourceVersion="1", timeoutSeconds=5))
-
-    assert [event["type"] for event in events] == ["ERROR"]
-    assert events[0]["object"]["code"] == 410
-    assert events[0]["object"]["reason"] == "Expired"
-    assert events[0]["object"]["message"].startswith("too old resource version: 1 (")
