@@ -74,10 +74,9 @@ def _not_bare(pod: Pod, claims: list[Claim], policy: Policy) -> Decision:
 
 
 def _nobody_asks(claims: list[Claim]) -> str:
-    """The most telling of the reasons why no mesh injects it."""
-    telling = [claim.reason for claim in claims if not claim.reason.startswith("neither ")]
-    spoken = [reason for reason in telling if "which is no request" in reason]
-    return (spoken or telling or ["neither pod nor namespace asks any mesh for a sidecar"])[0]
+    """Why the mesh that somebody meant does not inject it; else that nobody asked."""
+    meant = (claim.reason for claim in claims if claim.said)
+    return next(meant, "neither pod nor namespace asks any mesh for a sidecar")
 
 
 def _not_expected(action: Action, code: str, reason: str) -> Decision:

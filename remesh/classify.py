@@ -293,6 +293,17 @@ def service_named(message: str) -> ServiceNamed | None:
     return ServiceNamed(found["namespace"], found["name"], found["path"] or "") if found else None
 
 
+def gist(message: str) -> str:
+    """What the text comes down to, for people: without prefixes, wrapper and address; never empty unless it is."""
+    text = _without_prefixes(message[:MAX_TEXT])
+    found = _DENIAL.search(text) or _WRAPPER.search(text)
+    if found is None:
+        return text or message
+    rest = text[found.end() :]
+    lead = _LEAD.match(rest)
+    return rest[lead.end() if lead else 0 :].lstrip(": ") or text
+
+
 def about_other_pod(message: str) -> bool:
     """True if the refused pod is not one of the object's own, such as OpenShift's deployer pods."""
     return _OTHER_POD_PREFIX.match(message) is not None

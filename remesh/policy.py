@@ -3,14 +3,14 @@
 The defaults are the shipped `config/policy.toml`. Durations are in seconds, and the key says so.
 """
 
-import tomllib
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from remesh.errors import ConfigError
+from remesh.tomlfile import parse_toml
 
 
 class Mode(StrEnum):
@@ -43,7 +43,8 @@ class Detection(Section):
     no_condition_seconds: float = Field(default=15.0, ge=0)
     """The same for StatefulSet, DaemonSet and Job, whose status never says why."""
     api_timeout_seconds: float = Field(default=1020.0, ge=0)
-    """After a time-out that names no webhook: longer than the controller's longest back-off of 1000 s."""
+    """After a time-out that names no webhook, of a workload that no injector had to be asked for: longer than the
+    controller's longest back-off of 1000 s."""
 
 
 class GatePolicy(Section):
@@ -103,12 +104,7 @@ def load_policy(path: Path | None = None) -> Policy:
     Raises ConfigError with file, key and line where the file is missing, no TOML, or breaks the model.
     """
     name, text = _read(path)
-    try:
-        return Policy.model_validate(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{name}: not valid TOML: {error}; correct the file") from error
-    except ValidationError as error:
-        raise ConfigError(first_problem(name, text, error)) from error
+    return parse_toml(name, text, Policy, "see the policy reference")
 
 
 def _read(path: Path | None) -> tuple[str, str]:
@@ -120,14 +116,3 @@ def _read(path: Path | None) -> tuple[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"policy file {path}: {reason}; give an existing file with --policy") from error
-
-
-def first_problem(name: str, text: str, error: ValidationError) -> str:
-    """One line for the first problem of a validated TOML file: file, line, key, what is wrong."""
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"])
-    leaf = str(first["loc"][-1]) if first["loc"] else ""
-    line = next((number for number, row in enumerate(text.splitlines(), 1) if row.split("=")[0].strip() == leaf), None)
-    where = f"{name}:{line}" if line else name
-    problem = "unknown key" if first["type"] == "extra_forbidden" else first["msg"][0].lower() + first["msg"][1:]
-    return f"{where}: {key}: {problem}; see the policy reference"

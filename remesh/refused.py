@@ -22,6 +22,8 @@ NUDGED_KINDS: Final = frozenset({"ReplicaSet", "ReplicationController", "Statefu
 JOB_BACKOFF_SECONDS: Final = 600.0
 """Longest pause of the Job controller between failed pods (10 min, kube-controller-manager)."""
 
+_UNINVOLVED: Final = frozenset({"no_injector_involved", "opted_out", "host_network"})
+
 _HEALTHY: Final = answer(FailureClass.HEALTHY, Action.NONE, "healthy", "it has all the pods that it asks for")
 _DELETED: Final = answer(FailureClass.HEALTHY, Action.NONE, "terminating", "it is being deleted")
 _NOT_OURS: Final = answer(
@@ -148,16 +150,20 @@ class _Refusal:
         asked = asked_for(self._claims())
         if name not in live and asked and profile_named(self.text, self.profiles) is not None:
             return self._gated(failure, NamedInjector(asked[0].profile, asked[0].injector), True)
-        return self._report(failure, "not_an_injector", f"webhook {name[:253]} is no injector that remesh knows")
+        if name not in live and self.observed.webhooks is not None and self.observed.webhooks_complete:
+            return self._report(failure, "webhook_gone", f"webhook {name} is not there any more; nothing holds it back")
+        return self._report(failure, "not_an_injector", f"webhook {name} is no injector that remesh knows")
 
     # With a text that names none.
 
     def _of_unnamed(self, failure: FailureClass) -> Decision:
+        """The controller tries again by itself, unless it is an old one that swallowed a time-out."""
         seconds = self._stuck_seconds()
         limit = self.policy.detection.api_timeout_seconds
-        if failure is FailureClass.API_TIMEOUT and seconds is not None and seconds < limit:
+        decision = self._of_suspect(failure)
+        if decision.injector is None and seconds is not None and seconds < limit:
             return self._too_young(failure, seconds, limit)
-        return self._of_suspect(failure)
+        return decision
 
     def _of_suspect(self, failure: FailureClass) -> Decision:
         """No webhook is named, so the injector that had to be asked is the suspect."""
@@ -182,6 +188,9 @@ class _Refusal:
         failure = FailureClass.STUCK_SILENT
         if self.observed.exists is False:
             return answer(FailureClass.HEALTHY, Action.NONE, "not_created", "it is not in the cluster yet")
+        if self.workload.kind not in NUDGED_KINDS:
+            reason = "its ReplicaSets are looked after by themselves"
+            return answer(FailureClass.HEALTHY, Action.NONE, "see_replicaset", reason)
         if self._waits_for_itself():
             reason = "it creates its pods one by one and waits for the last one to be Ready"
             return answer(FailureClass.HEALTHY, Action.NONE, "ordered_start", reason)
@@ -189,14 +198,11 @@ class _Refusal:
         if seconds is not None and seconds < limit:
             return self._too_young(failure, seconds, limit)
         failure = self._inferred()
-        barred = self._off_limits(failure, None)
-        if barred is not None:
-            return barred
         decision = self._of_suspect(failure)
-        if decision.code in ("no_injector_involved", "opted_out", "host_network") and not self._known_silent():
-            reason = f"it lacks {self.tally.missing} pods, and no injector that could be the cause had to be asked"
+        if decision.code in _UNINVOLVED and not self._known_silent():
+            reason = f"it lacks {self.tally.missing} pods, but not for an injector's sake: {decision.reason}"
             return answer(FailureClass.STUCK_SILENT, Action.NONE, decision.code, reason)
-        return decision
+        return self._off_limits(failure, None) or decision
 
     def _inferred(self) -> FailureClass:
         probe = self.observed.health.probe

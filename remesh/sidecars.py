@@ -25,7 +25,8 @@ class Claim(NamedTuple):
     injector: InjectorRef
     answer: Expect
     reason: str
-    certain: bool  # False: it has match conditions, or a selector that cannot be judged here
+    certain: bool = True  # False: it has match conditions, or a selector that cannot be judged here
+    said: bool = True  # False: neither pod nor namespace says anything of this mesh
 
 
 class _Seen(NamedTuple):
@@ -75,20 +76,20 @@ class Injectors:
         profile: MeshProfile, seen: tuple[_Seen, ...], wish: Expectation, namespace: Labels | None, labels: Labels
     ) -> Claim:
         """An opt-out counts whether or not a webhook would see it; a wish only if one does."""
+        said = not wish.by_default
         if wish.answer is not Expect.YES:
-            return Claim(profile, seen[0].injector, wish.answer, wish.reason, True)
+            return Claim(profile, seen[0].injector, wish.answer, wish.reason, said=said)
         doubtful: Claim | None = None
         why = ""
         for each in seen:
             match = each.compiled.match(namespace, labels)
             if match.matches:
-                return Claim(profile, each.injector, Expect.YES, wish.reason, True)
+                return Claim(profile, each.injector, Expect.YES, wish.reason, said=said)
             why = match.reason
             if match.matches is None and doubtful is None:
-                doubtful = Claim(profile, each.injector, Expect.YES, f"{wish.reason}; but {why}", False)
-        return doubtful or Claim(
-            profile, seen[0].injector, Expect.NO, f"{profile.title}'s webhook does not see it: {why}", True
-        )
+                doubtful = Claim(profile, each.injector, Expect.YES, f"{wish.reason}; but {why}", False, said)
+        unseen = f"{profile.title}'s webhook does not see it: {why}"
+        return doubtful or Claim(profile, seen[0].injector, Expect.NO, unseen, said=said)
 
 
 _LIMIT: Final = 32  # sets of webhooks kept; one per cluster is in use at a time

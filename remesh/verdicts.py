@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from remesh.classify import gist
 from remesh.models import Action, Decision, FailureClass, Observed, Probe
 from remesh.objects import Namespace
 
@@ -41,6 +42,6 @@ def closed(observed: Observed) -> tuple[str, str]:
 
 
 def short(text: str) -> str:
-    """A failure text in one line of at most 200 characters."""
-    line = " ".join(text[:600].split())
+    """What a failure text comes down to, in one line of at most 200 characters."""
+    line = " ".join(gist(text)[:600].split())
     return line if len(line) <= 200 else line[:199] + "…"
