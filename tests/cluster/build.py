@@ -147,6 +147,8 @@ def _build_missing(go: str, missing: list[Program], say: TextIO) -> None:
 def _build(go: str, program: Program, say: TextIO) -> None:
     directory = cache_directory(program.module)
     directory.mkdir(parents=True, exist_ok=True)
+    for killed in directory.glob(".building-*"):  # only one session builds at a time
+        shutil.rmtree(killed)
     with tempfile.TemporaryDirectory(prefix=".building-", dir=directory) as scratch:
         target = Path(scratch) / program.name
         _run_go(go, program, target, say)

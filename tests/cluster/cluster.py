@@ -14,6 +14,7 @@ from tests.cluster.injector import Injector, create_namespace
 from tests.cluster.nodes import Nodes
 from tests.cluster.processes import Processes
 from tests.cluster.replicas import Admission
+from tests.cluster.wait import whole_lines
 from tests.cluster.workloads import meshed_namespace, namespace
 
 DEFAULT_WEAR = InjectorWear()
@@ -108,7 +109,7 @@ class RealCluster:
 
     def writes(self) -> list[Object]:
         """Every write so far by anyone but the cluster's own components: the API server's audit events."""
-        return [json.loads(line) for line in self.control_plane.audit_log.read_text().splitlines()]
+        return [json.loads(line) for line in whole_lines(self.control_plane.audit_log)]
 
     def user_kubeconfig(self, user: str, *groups: str) -> Path:
         """A kubeconfig of another user; without groups it may do nothing until RBAC says otherwise."""

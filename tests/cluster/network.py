@@ -78,7 +78,7 @@ def choose_kind() -> Kind:
         raise ClusterError(f"REMESH_TESTCLUSTER_NETWORK is {wish!r}; it can be root, user or none")
     if sys.platform != "linux" or shutil.which("ip") is None:
         return "none"
-    if _may(["unshare", "--net", "true"]):
+    if _may(["unshare", "--net", "true"]) and _may_add_pairs():
         return "root"
     return "user" if _may(["unshare", "--user", "--map-root-user", "--net", "true"]) else "none"
 
@@ -169,6 +169,13 @@ def _ip(*arguments: str) -> str:
     if done.returncode != 0:
         raise ClusterError(f"ip {' '.join(arguments)}: {done.stderr.strip()}")
     return done.stdout
+
+
+def _may_add_pairs() -> bool:
+    # Root in a container can often make a namespace and yet not join it to its own network.
+    name = f"{INTERFACE_PREFIX}t{os.getpid()}"
+    made = _may(["ip", "link", "add", name, "type", "veth"])
+    return made and _may(["ip", "link", "delete", name])
 
 
 def _may(command: list[str]) -> bool:

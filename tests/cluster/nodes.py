@@ -4,6 +4,7 @@ import datetime
 from functools import partial
 
 from tests.cluster.api import Api, Object
+from tests.cluster.errors import ApiError
 from tests.cluster.wait import wait_for
 from tests.cluster.workloads import condition
 
@@ -73,7 +74,11 @@ class Nodes:
         for pod in self._api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node},status.phase=Running"):
             metadata = pod["metadata"]
             path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}/status"
-            self._api.patch(path, {"status": {"conditions": [ready]}}, kind="strategic")
+            try:
+                self._api.patch(path, {"status": {"conditions": [ready]}}, kind="strategic")
+            except ApiError as error:
+                if error.status != 404:  # deleted since the list
+                    raise
 
 
 def _node(index: int) -> Object:

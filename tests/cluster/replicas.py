@@ -12,7 +12,7 @@ from tests.cluster import network
 from tests.cluster.api import Object
 from tests.cluster.pki import KeyPair
 from tests.cluster.processes import Processes
-from tests.cluster.wait import wait_for
+from tests.cluster.wait import wait_for, whole_lines
 
 LISTENING_SECONDS = 60.0
 
@@ -91,11 +91,7 @@ class Replicas:
 
     def admissions(self) -> list[Admission]:
         """Every call answered so far, by all processes there ever were, oldest first."""
-        calls = [
-            Admission(**json.loads(line))
-            for log in self._directory.glob("*.calls")
-            for line in log.read_text().splitlines()
-        ]
+        calls = [Admission(**json.loads(line)) for log in self._directory.glob("*.calls") for line in whole_lines(log)]
         return sorted(calls, key=lambda call: call.time)
 
     def _start(self, name: str, pod: Object) -> None:

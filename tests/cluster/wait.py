@@ -1,7 +1,8 @@
-"""Poll for a state of the world."""
+"""Poll for a state of the world, and read what is still being written."""
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Literal, TypeVar
 
 from tests.cluster.errors import NotInTime
@@ -9,6 +10,12 @@ from tests.cluster.errors import NotInTime
 T = TypeVar("T")
 
 POLL_SECONDS = 0.05
+
+
+def whole_lines(path: Path) -> list[str]:
+    """The lines of a file that is being written; without the last one where it is not whole yet."""
+    *lines, _ = path.read_text().split("\n")
+    return lines
 
 
 def wait_for(

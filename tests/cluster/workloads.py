@@ -78,7 +78,7 @@ def template(
     """A pod template with one container; further fields of the pod's spec as keywords."""
     return {
         "metadata": {"labels": {"app": name, **(labels or {})}, "annotations": dict(annotations or {})},
-        "spec": {"containers": [{"name": "app", "image": "app:test"}], "terminationGracePeriodSeconds": 0, **spec},
+        "spec": {"containers": [{"name": "app", "image": "app:test"}], **spec},
     }
 
 
