@@ -14,11 +14,12 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
+from remesh.kube.live import LiveView
+
 from remesh import redisdb
 from remesh.audit import Trail
 from remesh.kube.api import Cluster, ReadyEndpoints
 from remesh.kube.config import load_access
-from remesh.kube.live import LiveView
 from remesh.kube.probe import Injected, ProbeResult, probe
 from remesh.kube.transport import KubeClient
 from remesh.ledger import Failures, Ledger, Quarantine

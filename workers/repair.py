@@ -17,7 +17,7 @@ from typing import Any, Final
 from remesh import logs
 from remesh.decide import counts, decide
 from remesh.errors import BrokerError, NotFound, RemeshError
-from remesh.kube.probe import DRY_RUN_UNSUPPORTED, Injected, ProbeResult
+from remesh.kube.probe import DRY_RUN_UNSUPPORTED, AnyPod, Injected, ProbeResult
 from remesh.models import (
     Action,
     AuditRecord,
@@ -96,16 +96,6 @@ def give_up(request: RepairRequest, ctx: RepairContext, outcome: Outcome, *, tas
         return
     chain.write_outcome(outcome)
     ctx.ledger.set_outcome(outcome)
-
-
-class AnyPod:
-    """Where no sidecar is expected: the webhook lets these pods pass as they are, so each is as it should be."""
-
-    name = ""
-
-    def injected(self, pod: Pod) -> bool:  # noqa: ARG002  # the port's signature
-        """Always true."""
-        return True
 
 
 class _Repair:
