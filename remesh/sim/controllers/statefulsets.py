@@ -76,7 +76,7 @@ class StatefulSetController(PodOwner):
             _REVISION: _revision(owner),
         }
         pod["spec"] = {**pod["spec"], "hostname": name, "subdomain": owner["spec"].get("serviceName", "")}
-        text = f"create Pod {name} in StatefulSet {name_of(owner)}"
+        text = f"Create Pod {name} in StatefulSet {name_of(owner)}"
         try:
             self.client.create(res.PODS, namespace_of(owner), pod)
         except StatusError as error:
