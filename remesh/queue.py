@@ -16,6 +16,7 @@ from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urls
 
 from celery import Celery
 from celery.backends.redis import RedisBackend
+from kombu import entity
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError, ResponseError
 
@@ -49,9 +50,10 @@ RESULT_SECONDS = 24 * 3600
 
 
 class ResultBackend(RedisBackend):  # type: ignore[misc]
-    """Celery's Redis backend, without the subscription to each sent task's result.
+    """Celery's Redis backend, without a subscription to the result of each task that is sent.
 
-    The watcher sends many thousand tasks and waits for none this way; outcomes are in ledger and trail.
+    Nobody waits that way; outcomes are in ledger and trail. It would cost a connection, two commands more per task, and
+    five seconds at the first send while Redis is away.
     """
 
     def on_task_call(self, producer: Any, task_id: str) -> None:
@@ -69,11 +71,13 @@ def make_app(settings: Settings, *, consumes: bool = True) -> Celery:
     results = endpoint(settings.redis_url.get_secret_value(), "REMESH_REDIS_URL")
     prefix = key_base(settings.key_prefix, settings.cluster) + "celery:"
     socket_seconds = SOCKET_SECONDS if consumes else ANSWER_SECONDS
-    app = Celery("remesh", set_as_current=False)
-    app.conf.update(_broker_settings(broker, prefix, socket_seconds))
-    app.conf.update(_result_settings(results, prefix, socket_seconds))
-    app.conf.update(_task_settings())
-    app.conf.update(_worker_settings())
+    app = Celery("remesh", set_as_current=consumes)  # Flower asks the current application for results
+    app.config_from_object(
+        _broker_settings(broker, prefix, socket_seconds)
+        | _result_settings(results, prefix, socket_seconds)
+        | _task_settings()
+        | _worker_settings()
+    )
     return app
 
 
@@ -204,7 +208,7 @@ def _result_settings(results: Endpoint, prefix: str, socket_seconds: float) -> d
 
 def _task_settings() -> dict[str, Any]:
     return {
-        "task_queues": {name: {"exchange": name, "routing_key": name} for name in (ON_DEMAND, BACKGROUND)},
+        "task_queues": [_queue(ON_DEMAND), _queue(BACKGROUND)],  # objects, for Flower reads their names
         "task_default_queue": BACKGROUND,
         "task_create_missing_queues": False,  # a mistyped queue is an error, not a queue that nobody serves
         "task_serializer": "json",
@@ -219,6 +223,11 @@ def _task_settings() -> dict[str, Any]:
         "timezone": "UTC",
         "enable_utc": True,
     }
+
+
+def _queue(name: str) -> Any:
+    untyped: Any = entity  # kombu's constructors carry no types
+    return untyped.Queue(name, untyped.Exchange(name), routing_key=name)
 
 
 def _worker_settings() -> dict[str, Any]:
