@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from remesh.errors import ClusterError, Gone, NotFound, RemeshError, UsageError
+from remesh.errors import ClusterError, ClusterUnreachable, Gone, NotFound, RemeshError, UsageError
 from remesh.kube.decode import ListPage, decode_json, decode_list, decode_object, selector_text
 from remesh.kube.resources import KINDS, Resource, resource_of
 from remesh.kube.template import pod_from
@@ -169,13 +169,15 @@ class Cluster:
         return self._dry_run(ref.namespace, pod, timeout)
 
     def _dry_run(self, namespace: str, pod: Mapping[str, Any], timeout: float) -> DryRun:
-        params = {"dryRun": "All", "timeout": f"{max(1, round(timeout))}s", "fieldManager": FIELD_MANAGER}
+        params = {"dryRun": "All", "timeout": f"{max(1, round(timeout * 1000))}ms", "fieldManager": FIELD_MANAGER}
         path, began = resource_of("Pod").path(namespace), time.monotonic()
         try:
             data = self.client.request("POST", path, params=params, body=pod, timeout=timeout + GRACE_SECONDS)
             return DryRun(decode_object("Pod", data), time.monotonic() - began)
         except ClusterError as error:
-            return DryRun(None, time.monotonic() - began, error, error.message or str(error))
+            seconds = time.monotonic() - began
+            found = _out_of_time(error, timeout) if _cut_off(error, seconds, timeout) else error
+            return DryRun(None, seconds, found, found.message or str(found))
 
     # Writes
 
@@ -222,6 +224,23 @@ class Cluster:
         if self.dry_run:
             params["dryRun"] = "All"
         self.client.request(method, path, params=params, body=body, content_type=content_type)
+
+
+def _cut_off(error: ClusterError, seconds: float, timeout: float) -> bool:
+    """True if the API server hung up on a request because its deadline passed.
+
+    At the deadline it answers 504, or, when the creation fails at that very moment, closes the connection without
+    an answer (the timeout filter of k8s.io/apiserver; seen on 1.36 for every second request to a hung webhook).
+    """
+    return isinstance(error, ClusterUnreachable) and error.status == 0 and timeout <= seconds < timeout + GRACE_SECONDS
+
+
+def _out_of_time(error: ClusterError, timeout: float) -> ClusterError:
+    line = f"the API server did not finish the dry run within {timeout:g} s: it closed the connection"
+    text = "Timeout: request did not complete within the allotted timeout"  # its own words where it has the time
+    found = ClusterUnreachable(line, status=504, reason="Timeout", message=text)
+    found.__cause__ = error
+    return found
 
 
 def workload_kinds() -> list[str]:

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
-from remesh.errors import Conflict, Gone, NotFound, Rejected, UsageError
+from remesh.errors import ClusterUnreachable, Conflict, Gone, NotFound, Rejected, UsageError
 from remesh.kube.api import Cluster, count_endpoints
 from remesh.kube.template import pod_from
 from remesh.models import ObjectRef
 from remesh.objects import Endpoint, EndpointConditions, EndpointSlice
-from tests.kube.server import ScriptedServer, answer, page, pod, refusal
+from tests.kube.server import Handler, ScriptedServer, answer, page, pod, refusal, reset
 
 REF = ObjectRef(api_version="apps/v1", kind="ReplicaSet", namespace="shop", name="cart", uid="u-1")
 POD = ObjectRef(api_version="v1", kind="Pod", namespace="shop", name="cart-1", uid="u-2")
@@ -80,7 +80,7 @@ def test_a_dry_run_sends_the_owners_template_without_owner_and_node(server: Scri
     found = Cluster(server.client()).dry_run_pod(REF, timeout=2)
     seen = server.seen[1]
     assert (seen.method, seen.path) == ("POST", "/api/v1/namespaces/shop/pods")
-    assert seen.params == {"dryRun": "All", "timeout": "2s", "fieldManager": "remesh"}
+    assert seen.params == {"dryRun": "All", "timeout": "2000ms", "fieldManager": "remesh"}
     body = seen.json()
     assert body["metadata"] == {
         "labels": {"app": "cart"},
@@ -101,6 +101,25 @@ def test_a_dry_run_keeps_the_servers_text(server: ScriptedServer) -> None:
     assert isinstance(found.error, Rejected)
     assert found.message == text
     assert not found.unsupported
+
+
+def test_a_connection_closed_at_the_deadline_is_a_timeout(server: ScriptedServer) -> None:
+    def close_late(handler: Handler) -> None:
+        handler.script.closing.wait(0.3)
+        handler.close_connection = True
+
+    server.on("other", answer(OWNER), close_late)
+    found = Cluster(server.client()).dry_run_pod(REF, timeout=0.2)
+    assert isinstance(found.error, ClusterUnreachable)
+    assert found.error.status == 504
+    assert found.message == "Timeout: request did not complete within the allotted timeout"
+
+
+def test_a_connection_closed_before_the_deadline_is_not(server: ScriptedServer) -> None:
+    server.on("other", answer(OWNER), reset)
+    found = Cluster(server.client()).dry_run_pod(REF, timeout=20)
+    assert isinstance(found.error, ClusterUnreachable)
+    assert found.error.status == 0
 
 
 @pytest.mark.parametrize(

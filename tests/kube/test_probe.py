@@ -84,4 +84,4 @@ def test_the_api_server_gets_a_deadline_just_past_the_bound(server: ScriptedServ
     ref = ObjectRef(api_version="apps/v1", kind="ReplicaSet", namespace="shop", name="cart")
     result = probe(Cluster(server.client()), ref, Sidecar(), GatePolicy(latency_seconds=2))
     assert result.probe is Probe.PASSES
-    assert server.seen[1].params["timeout"] == "3s"
+    assert server.seen[1].params["timeout"] == "3000ms"
