@@ -1,5 +1,7 @@
 """The main job: what an injector's outage left stuck is found, waited for, nudged, verified and written down."""
 
+from datetime import UTC, datetime
+
 import pytest
 
 from remesh.models import RecordType
@@ -42,6 +44,18 @@ def outcome_of(stack: Stack, name: str, seconds: float = 60.0) -> str:
     return wait_until(ended, f"an outcome for {name}", seconds)
 
 
+def long_in_backoff(client: Client, namespace: str, name: str, seconds: float = 11.0) -> None:
+    """Poll until a ReplicaSet has failed for so long that its next retry is about as far away as `seconds`."""
+
+    def long_ago() -> bool:
+        conditions = client.get("ReplicaSet", namespace, name).get("status", {}).get("conditions", [])
+        since = [c["lastTransitionTime"] for c in conditions if c["type"] == "ReplicaFailure"]
+        now = datetime.now(UTC)
+        return bool(since) and (now - datetime.fromisoformat(since[0])).total_seconds() > seconds
+
+    wait_until(long_ago, f"{name} failing for {seconds} s", seconds + 60)
+
+
 @pytest.mark.parametrize(
     "fault", [Fault.FROZEN, Fault.KILLED, Fault.WRONG_CA, Fault.NO_ENDPOINTS, Fault.ERROR_500], ids=str
 )
@@ -52,10 +66,13 @@ def test_stuck_replicasets_are_healed_once_the_injector_works_again(
     names = [f"web-{number}" for number in range(4)]
     for name in names:
         client.create(namespace, w.replica_set(name, 2))
-    client.wait_failing("ReplicaSet", namespace, names)
+        # One after the other, so that Kubernetes' own retries do not all fall into the same moment.
+        long_in_backoff(client, namespace, name, 2.0)
     start_all(stack)
     waiting(stack, len(names))
     assert not any(record.type is RecordType.INTENT for record in stack.records())
+    # Each try against a frozen injector takes its time-out of 2 s, so the pauses between tries grow later.
+    long_in_backoff(client, namespace, names[0], 33.0 if fault is Fault.FROZEN else 11.0)
 
     bed.heal()
 
@@ -173,7 +190,7 @@ def test_a_worker_killed_between_intent_and_action_leaves_one_nudge_in_effect(
     doomed = stack.start_worker(REMESH_CRASH_AT="intent_written")
     stack.start_watcher()
     waiting(stack, 1)
-    wait_until(lambda: backoff_passed(client, namespace, "lonely"), "a long back-off", 60)
+    long_in_backoff(client, namespace, "lonely", 21.0)
     bed.heal()
     wait_until(lambda: doomed.popen.poll() is not None, "the worker killed itself after the intent", 60)
     assert types(stack.chain("lonely")).count("intent") == 1
@@ -184,15 +201,6 @@ def test_a_worker_killed_between_intent_and_action_leaves_one_nudge_in_effect(
     client.wait_healed(namespace, bed.wear.sidecar, 2, 120)
     assert outcome_of(stack, "lonely", 90) in ("healed", "already_healthy")
     assert client.nudge_annotations(namespace) == []
-
-
-def backoff_passed(client: Client, namespace: str, name: str) -> bool:
-    """True when the ReplicaSet has been failing for so long that its next retry is seconds away."""
-    from datetime import UTC, datetime
-
-    conditions = client.get("ReplicaSet", namespace, name).get("status", {}).get("conditions", [])
-    since = [c["lastTransitionTime"] for c in conditions if c["type"] == "ReplicaFailure"]
-    return bool(since) and (datetime.now(UTC) - datetime.fromisoformat(since[0])).total_seconds() > 20
 
 
 def test_redis_restarted_in_the_middle_loses_nothing(
