@@ -4,16 +4,17 @@ import base64
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from remesh.sim import defaults, status
+from remesh.sim import defaults, podadmission, status
 from remesh.sim import resources as res
 from remesh.sim.admission import Admission, Attributes
-from remesh.sim.eviction import claim_disruption
+from remesh.sim.deletion import DeleteOptions, check_preconditions, terminating
+from remesh.sim.eviction import claim_disruption, mark_disrupted
 from remesh.sim.objects import (
     Obj,
     cluster_ip,
@@ -72,30 +73,6 @@ class Selection:
         return self.labels is not None or self.fields is not None
 
 
-@dataclass(slots=True)
-class DeleteOptions:
-    """The body of a DELETE (or of an eviction's deleteOptions), read leniently."""
-
-    uid: str = ""
-    version: str = ""
-    propagation: str = ""
-    grace: int | None = None
-    dry_run: bool = False
-
-    @classmethod
-    def read(cls, body: Mapping[str, Any] | None) -> "DeleteOptions":
-        """From the decoded body of a request."""
-        body = body or {}
-        preconditions = body.get("preconditions") or {}
-        return cls(
-            uid=preconditions.get("uid") or "",
-            version=preconditions.get("resourceVersion") or "",
-            propagation=body.get("propagationPolicy") or "",
-            grace=body.get("gracePeriodSeconds"),
-            dry_run="All" in (body.get("dryRun") or ()),
-        )
-
-
 @dataclass
 class ApiServer:
     """Reads and writes with admission, defaults, validation, versions and preconditions. Thread-safe."""
@@ -143,7 +120,7 @@ class ApiServer:
             raw = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
             version, start, name = int(raw["rv"]), int(raw["start"]), str(raw["list"])
         except (ValueError, KeyError, TypeError, msgspec.DecodeError):
-            raise status.bad_request("continue key is not valid: illegal base64 data") from None
+            raise status.bad_request("invalid continue token: continue key is not valid") from None
         with self._snapshot_lock:
             items = self._snapshots.get(name)
         if items is None:
@@ -173,6 +150,8 @@ class ApiServer:
         deadline = deadline if deadline is not None else time.monotonic() + REQUEST_SECONDS
         attributes = Attributes(resource, "CREATE", namespace, dry_run, deadline)
         self._require_namespace(resource, namespace, obj)
+        if resource is res.PODS:
+            podadmission.add_defaults(self.store, namespace, obj)
         obj = self.admission.mutate(attributes, obj)
         for _ in range(_GENERATE_NAME_TRIES):
             candidate = self._named(resource, obj)
@@ -189,7 +168,10 @@ class ApiServer:
     def _prepared(self, resource: Resource, namespace: str, obj: Obj) -> Obj:
         kind, version = obj.pop("kind", resource.kind), obj.pop("apiVersion", resource.api_version)
         if (kind, version) != (resource.kind, resource.api_version):
-            message = f"{resource.kind} in version {resource.version} cannot be handled as a {kind} ({version})"
+            message = (
+                f'{kind} in version "{version.rpartition("/")[2]}" cannot be handled as a {resource.kind}: '
+                f"converting ({version}.{kind}) to ({resource.kind}): unknown conversion"
+            )
             raise status.bad_request(message)
         metadata = obj.setdefault("metadata", {})
         if not metadata.get("name") and not metadata.get("generateName"):
@@ -201,8 +183,7 @@ class ApiServer:
             )
         for field_name in ("resourceVersion", "uid", "creationTimestamp", "deletionTimestamp", "managedFields"):
             metadata.pop(field_name, None)
-        for field_name in [key for key, value in metadata.items() if value in ({}, [], None)]:
-            del metadata[field_name]
+        defaults.drop_empty(metadata)
         metadata.pop("generation", None)
         if resource.has_status and resource is not res.NODES:
             obj.pop("status", None)
@@ -225,6 +206,8 @@ class ApiServer:
 
     def _named(self, resource: Resource, admitted: Obj) -> Obj:
         obj = copy(admitted)
+        if resource is res.PODS:
+            podadmission.mount_token(obj)
         metadata = meta(obj)
         if not metadata.get("name"):
             metadata["name"] = generated_name(metadata["generateName"])
@@ -240,6 +223,7 @@ class ApiServer:
             obj.setdefault("status", {}).update(defaults.FIRST_STATUS.get(resource, {}))
         if resource is res.SERVICES and not obj["spec"].get("clusterIP"):
             obj["spec"]["clusterIP"] = cluster_ip(metadata["uid"])
+            obj["spec"]["clusterIPs"] = [obj["spec"]["clusterIP"]]
         return obj
 
     def _rehearsed(self, resource: Resource, namespace: str, obj: Obj) -> Stored:
@@ -354,54 +338,33 @@ class ApiServer:
         """
         while True:
             old = self.get(resource, namespace, name)
-            _check_preconditions(resource, old, options)
-            if options.dry_run:
+            check_preconditions(resource, old.obj, options)
+            new = terminating(resource, old.obj, options)
+            if new == old.obj:
                 return old
+            if options.dry_run:
+                return old if new is not None or resource is res.PODS else None
             try:
-                return self._delete(resource, old, options)
+                if new is not None:
+                    return self.store.replace(resource, old, new)
+                gone = self.store.remove(resource, old)
             except VersionMismatch:
                 continue
-
-    def _delete(self, resource: Resource, old: Stored, options: DeleteOptions) -> Stored | None:
-        new = copy(old.obj)
-        metadata = meta(new)
-        present = metadata.get("finalizers") or []
-        finalizers = _finalizers_for(resource, present, options.propagation)
-        grace = _grace(resource, old.obj, options)
-        if not finalizers and not grace and resource is not res.NAMESPACES:
-            gone = self.store.remove(resource, old)
             return gone if resource is res.PODS else None
-        if is_terminating(old.obj) and finalizers == present and grace == metadata["deletionGracePeriodSeconds"]:
-            return old
-        metadata.setdefault("deletionTimestamp", now())
-        metadata["deletionGracePeriodSeconds"] = grace
-        if finalizers:
-            metadata["finalizers"] = finalizers
-        if resource.has_generation and not is_terminating(old.obj):
-            metadata["generation"] = metadata.get("generation", 1) + 1
-        if resource is res.NAMESPACES:
-            new["status"] = {**(new.get("status") or {}), "phase": "Terminating"}
-        return self.store.replace(resource, old, new)
-
-    def remove_now(self, resource: Resource, namespace: str, name: str, uid: str) -> None:
-        """What a kubelet or the namespace controller does in the end: the object goes, if it is still that one."""
-        options = DeleteOptions(uid=uid, grace=0)
-        try:
-            self.delete(resource, namespace, name, options)
-        except status.StatusError as error:
-            if error.code not in (404, 409):
-                raise
 
     def evict(self, namespace: str, name: str, eviction: Obj) -> Obj:
         """The eviction subresource: deletes the pod if its disruption budget allows it.
 
         Raises StatusError: 404, 409 (precondition), 429 (budget), 500 (several budgets).
         """
+        if meta(eviction).get("name", name) != name:
+            raise status.bad_request("name in URL does not match name in Eviction object")
         options = DeleteOptions.read(eviction.get("deleteOptions"))
-        pod = self.get(res.PODS, namespace, name)
-        _check_preconditions(res.PODS, pod, options)
-        if not is_finished(pod.obj) and pod.obj["status"].get("phase") != "Pending" and not is_terminating(pod.obj):
-            claim_disruption(self, pod.obj, dry_run=options.dry_run)
+        pod = self.get(res.PODS, namespace, name).obj
+        if not is_finished(pod) and pod["status"].get("phase") != "Pending" and not is_terminating(pod):
+            claim_disruption(self, pod, dry_run=options.dry_run)
+        if not options.dry_run:
+            mark_disrupted(self, namespace, name, options)
         self.delete(res.PODS, namespace, name, options)
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
 
@@ -453,43 +416,3 @@ def _kept_metadata(old: Obj, new: Obj) -> Obj:
 
 def _uid_mismatch(wanted: str, present: str) -> str:
     return f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {present}"
-
-
-def _check_preconditions(resource: Resource, stored: Stored, options: DeleteOptions) -> None:
-    metadata = meta(stored.obj)
-    if options.uid and options.uid != metadata["uid"]:
-        why = f"the UID in the precondition ({options.uid}) does not match the UID in record ({metadata['uid']})."
-        raise status.conflict(
-            resource, metadata["name"], f"{why} The object might have been deleted and then recreated"
-        )
-    if options.version and options.version != metadata["resourceVersion"]:
-        why = (
-            f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion"
-            f" in record ({metadata['resourceVersion']})."
-        )
-        raise status.conflict(resource, metadata["name"], f"{why} The object might have been modified")
-
-
-def _finalizers_for(resource: Resource, present: list[str], propagation: str) -> list[str]:
-    kept = [name for name in present if name not in ("orphan", "foregroundDeletion")]
-    if not propagation and resource.orphans_by_default:
-        propagation = "Orphan"
-    if propagation == "Orphan":
-        kept.append("orphan")
-    elif propagation == "Foreground":
-        kept.append("foregroundDeletion")
-    elif not propagation:
-        return present
-    return kept
-
-
-def _grace(resource: Resource, obj: Obj, options: DeleteOptions) -> int:
-    """Seconds that a deleted object stays for its kubelet to stop it; only pods on a node have any."""
-    if resource is not res.PODS or is_finished(obj) or not obj["spec"].get("nodeName"):
-        return 0
-    grace: int = obj["spec"].get("terminationGracePeriodSeconds", 30)
-    if options.grace is not None:
-        grace = max(0, options.grace)
-    # A second deletion can only shorten the time that the first one has given.
-    given: int = meta(obj).get("deletionGracePeriodSeconds", grace)
-    return min(grace, given)

@@ -9,7 +9,8 @@ import threading
 import time
 from dataclasses import dataclass, field
 
-from remesh.sim.api import ApiServer, Change, DeleteOptions
+from remesh.sim.api import ApiServer, Change
+from remesh.sim.deletion import DeleteOptions
 from remesh.sim.objects import Obj
 from remesh.sim.resources import Resource
 from remesh.sim.store import Store

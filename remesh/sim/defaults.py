@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+import msgspec
+
 from remesh.sim import resources as res
 from remesh.sim.objects import Obj
 from remesh.sim.resources import Resource
@@ -27,6 +29,7 @@ def fill(resource: Resource, obj: Obj) -> None:
         _fill_pod_spec(spec, own=True)
     elif isinstance(spec.get("template"), dict):
         _fill_pod_spec(spec["template"].setdefault("spec", {}), own=False)
+        drop_empty(spec["template"].get("metadata") or {})
     _FILLERS.get(resource, _nothing)(obj)
 
 
@@ -37,7 +40,13 @@ _SPEC_DEFAULTS: dict[Resource, dict[str, Any]] = {
     res.REPLICATION_CONTROLLERS: {"replicas": 1},
     res.STATEFUL_SETS: {"replicas": 1, "podManagementPolicy": "OrderedReady", "revisionHistoryLimit": 10},
     res.DAEMON_SETS: {"revisionHistoryLimit": 10},
-    res.JOBS: {"backoffLimit": 6, "completionMode": "NonIndexed", "suspend": False, "manualSelector": False},
+    res.JOBS: {
+        "backoffLimit": 6,
+        "completionMode": "NonIndexed",
+        "suspend": False,
+        "podReplacementPolicy": "TerminatingOrFailed",
+        "manualSelector": False,
+    },
     res.SERVICES: {"type": "ClusterIP", "sessionAffinity": "None"},
     res.DISRUPTION_BUDGETS: {},
 }
@@ -45,6 +54,7 @@ _SPEC_DEFAULTS: dict[Resource, dict[str, Any]] = {
 
 # What a status shows before any controller has looked at the object: numbers that are always written out.
 FIRST_STATUS: dict[Resource, Obj] = {
+    res.SERVICES: {"loadBalancer": {}},
     res.REPLICA_SETS: {"replicas": 0},
     res.REPLICATION_CONTROLLERS: {"replicas": 0},
     res.STATEFUL_SETS: {"replicas": 0, "availableReplicas": 0},
@@ -59,6 +69,12 @@ FIRST_STATUS: dict[Resource, Obj] = {
 
 
 def _nothing(_obj: Obj) -> None: ...
+
+
+def drop_empty(metadata: Obj) -> None:
+    """Take out what the API server does not write either: empty maps and lists."""
+    for key in [key for key, value in metadata.items() if value in ({}, [], None)]:
+        del metadata[key]
 
 
 def _fill_pod_spec(spec: Obj, *, own: bool) -> None:
@@ -91,12 +107,16 @@ def _fill_deployment(obj: Obj) -> None:
 
 
 def _fill_stateful_set(obj: Obj) -> None:
+    kept = {"whenDeleted": "Retain", "whenScaled": "Retain"}
+    obj["spec"].setdefault("persistentVolumeClaimRetentionPolicy", kept)
     strategy = obj["spec"].setdefault("updateStrategy", {})
     if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
         strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
 
 
 def _fill_daemon_set(obj: Obj) -> None:
+    annotations = obj["metadata"].get("annotations") or {}
+    obj["metadata"]["annotations"] = {"deprecated.daemonset.template.generation": "1", **annotations}
     strategy = obj["spec"].setdefault("updateStrategy", {})
     if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
         rolling = strategy.setdefault("rollingUpdate", {})
@@ -107,6 +127,14 @@ def _fill_daemon_set(obj: Obj) -> None:
 def _fill_replication_controller(obj: Obj) -> None:
     labels = (obj["spec"].get("template") or {}).get("metadata", {}).get("labels") or {}
     obj["spec"].setdefault("selector", dict(labels))
+    _label_like_template(obj)
+
+
+def _label_like_template(obj: Obj) -> None:
+    """Old kinds take their template's labels when they have none of their own."""
+    labels = (obj["spec"].get("template") or {}).get("metadata", {}).get("labels")
+    if labels and not obj["metadata"].get("labels"):
+        obj["metadata"]["labels"] = dict(labels)
 
 
 def _fill_job(obj: Obj) -> None:
@@ -127,6 +155,7 @@ def _fill_job(obj: Obj) -> None:
     spec["selector"] = {"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}
     template_meta = spec.setdefault("template", {}).setdefault("metadata", {})
     template_meta["labels"] = {**(template_meta.get("labels") or {}), **identity}
+    _label_like_template(obj)
 
 
 def _fill_webhooks(obj: Obj) -> None:
@@ -144,7 +173,13 @@ def _fill_webhooks(obj: Obj) -> None:
 
 
 def _fill_service(obj: Obj) -> None:
-    for port in obj["spec"].get("ports") or ():
+    spec = obj["spec"]
+    spec.setdefault("internalTrafficPolicy", "Cluster")
+    spec.setdefault("ipFamilies", ["IPv4"])
+    spec.setdefault("ipFamilyPolicy", "SingleStack")
+    if "clusterIP" in spec:
+        spec.setdefault("clusterIPs", [spec["clusterIP"]])
+    for port in spec.get("ports") or ():
         port.setdefault("protocol", "TCP")
         port.setdefault("targetPort", port["port"])
 
@@ -208,8 +243,8 @@ def _validate_template(resource: Resource, name: str, spec: Obj) -> None:
         raise invalid(resource, name, "spec.selector", "Required value", "FieldValueRequired")
     selects = equality_selector if resource is res.REPLICATION_CONTROLLERS else label_selector
     if not selects(spec.get("selector"))(labels):
-        field = "spec.template.metadata.labels"
-        raise invalid(resource, name, field, "Invalid value: `selector` does not match template `labels`")
+        why = f"Invalid value: {msgspec.json.encode(labels).decode()}: `selector` does not match template `labels`"
+        raise invalid(resource, name, "spec.template.metadata.labels", why)
     _validate_pod_spec(resource, name, template.get("spec") or {}, "spec.template.spec")
 
 

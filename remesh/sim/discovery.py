@@ -7,6 +7,10 @@ from remesh.sim.resources import ALL, Resource
 # The simulated server answers as this version of Kubernetes does.
 VERSION = {
     "major": "1",
+    "emulationMajor": "1",
+    "emulationMinor": "36",
+    "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35",
     "minor": "36",
     "gitVersion": "v1.36.0-sim",
     "gitCommit": "",

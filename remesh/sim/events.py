@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from remesh.sim import resources as res
 from remesh.sim.client import Client
-from remesh.sim.objects import Obj, name_of, namespace_of, now, uid_of
+from remesh.sim.objects import Obj, name_of, namespace_of, now, now_micro, uid_of
 from remesh.sim.resources import Resource
 from remesh.sim.status import StatusError
 
@@ -60,10 +60,14 @@ class _Noted:
 
 @dataclass
 class Recorder:
-    """Records the Events of one source (`replicaset-controller` and so on), from a thread of its own."""
+    """Records the Events of one source (`replicaset-controller` and so on), from a thread of its own.
+
+    The older sources count (core/v1); those of events.k8s.io/v1 leave `count` and `source` out.
+    """
 
     client: Client
     source: str
+    counts: bool = True
     _waiting: "queue.Queue[_Occurrence | None]" = field(default_factory=lambda: queue.Queue(_WAITING))
     _thread: threading.Thread | None = None
     _similar: dict[tuple[str, ...], _Similar] = field(default_factory=dict)
@@ -152,7 +156,7 @@ class Recorder:
 
     def _event(self, occurrence: _Occurrence, message: str, noted: _Noted) -> Obj:
         obj = occurrence.obj
-        return {
+        event = {
             "metadata": {"name": noted.name, "namespace": occurrence.namespace},
             "involvedObject": {
                 "kind": occurrence.resource.kind,
@@ -164,12 +168,16 @@ class Recorder:
             },
             "reason": occurrence.reason,
             "message": message,
-            "source": {"component": self.source},
-            "firstTimestamp": noted.first,
-            "lastTimestamp": now(),
-            "count": noted.count,
+            "source": {},
+            "firstTimestamp": None,
+            "lastTimestamp": None,
             "type": occurrence.kind,
             "eventTime": None,
             "reportingComponent": self.source,
             "reportingInstance": "",
         }
+        if not self.counts:
+            return {**event, "eventTime": now_micro(), "reportingInstance": f"{self.source}-sim"}
+        source = {"component": self.source}
+        times = {"firstTimestamp": noted.first, "lastTimestamp": now()}
+        return {**event, "source": source, **times, "count": noted.count}

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from remesh.sim import resources as res
 from remesh.sim import status
-from remesh.sim.objects import Obj, is_ready, labels_of, name_of, namespace_of, now
+from remesh.sim.deletion import DeleteOptions, check_preconditions
+from remesh.sim.objects import Obj, is_ready, labels_of, name_of, namespace_of, now, with_condition
 from remesh.sim.selectors import label_selector
 
 if TYPE_CHECKING:
@@ -53,6 +54,29 @@ def _take(api: "ApiServer", pod: Obj, name: str, *, dry_run: bool) -> None:
         return budget
 
     api.change(res.DISRUPTION_BUDGETS, namespace_of(pod), name, taken, subresource="status", dry_run=dry_run)
+
+
+def mark_disrupted(api: "ApiServer", namespace: str, name: str, options: DeleteOptions) -> None:
+    """Write on the pod that it is evicted; a resourceVersion to delete at moves on with that.
+
+    Raises StatusError: 404, and 409 when a precondition does not hold.
+    """
+    target = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting",
+        "lastTransitionTime": now(),
+    }
+
+    def marked(pod: Obj) -> Obj:
+        check_preconditions(res.PODS, pod, options)
+        pod["status"]["conditions"] = with_condition(pod["status"].get("conditions") or [], target)
+        return pod
+
+    changed = api.change(res.PODS, namespace, name, marked, subresource="status")
+    if options.version:
+        options.version = str(changed.version)
 
 
 def _why_not(budget: Obj) -> str:

@@ -3,10 +3,10 @@
 from typing import Any
 
 from remesh.sim import resources as res
-from remesh.sim.api import DeleteOptions
 from remesh.sim.client import Client
 from remesh.sim.controllers.base import Controller
 from remesh.sim.controllers.daemonsets import node_of
+from remesh.sim.deletion import DeleteOptions
 from remesh.sim.objects import (
     Obj,
     annotations_of,
@@ -27,6 +27,7 @@ from remesh.sim.workqueue import Key
 
 # The pod stays Pending (never), or its containers end with exit code 0 (true).
 READY_ANNOTATION = "test.remesh.dev/ready"
+_UNPROBED: dict[str, object] = {"lastProbeTime": None}  # pods' conditions always say so
 COMPLETES_ANNOTATION = "test.remesh.dev/completes"
 
 
@@ -42,7 +43,10 @@ def new_node(number: int) -> Obj:
             "capacity": room,
             "allocatable": room,
             "conditions": [node_ready("True")],
-            "addresses": [{"type": "InternalIP", "address": f"172.18.{number // 250}.{number % 250 + 2}"}],
+            "addresses": [
+                {"type": "InternalIP", "address": f"172.18.{number // 250}.{number % 250 + 2}"},
+                {"type": "Hostname", "address": name},
+            ],
             "nodeInfo": {"kubeletVersion": "v1.36.0-sim", "operatingSystem": "linux", "architecture": "amd64"},
         },
     }
@@ -72,6 +76,7 @@ class Scheduler(Controller):
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
+        self.recorder.counts = False
         self._turn = 0
 
     def watch(self) -> None:
@@ -109,7 +114,7 @@ class Scheduler(Controller):
         return able[self._turn % len(able)]
 
     def _bind(self, pod: Obj, node: str) -> None:
-        scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": now()}
+        scheduled = {**_UNPROBED, "type": "PodScheduled", "status": "True", "lastTransitionTime": now()}
 
         def bound(current: Obj) -> Obj:
             current["spec"]["nodeName"] = node
@@ -122,6 +127,9 @@ class Scheduler(Controller):
         except StatusError as error:
             if error.code != 404:
                 raise
+            return
+        message = f"Successfully assigned {namespace_of(pod)}/{name_of(pod)} to {node}"
+        self.recorder.record(res.PODS, pod, "Normal", "Scheduled", message)
 
 
 class Kubelets(Controller):
@@ -196,8 +204,10 @@ class Kubelets(Controller):
 def _running(pod: Obj, address: str, node: Obj) -> Obj:
     present = now()
     conditions = pod["status"].get("conditions") or []
-    for kind in ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady"):
-        conditions = with_condition(conditions, {"type": kind, "status": "True", "lastTransitionTime": present})
+    for kind in ("Initialized", "Ready", "ContainersReady"):
+        conditions = with_condition(
+            conditions, {**_UNPROBED, "type": kind, "status": "True", "lastTransitionTime": present}
+        )
     pod_ip = pod["status"].get("podIP") or address
     host_ip = node["status"]["addresses"][0]["address"]
     status: dict[str, Any] = {
@@ -229,6 +239,7 @@ def _container(container: Obj, present: str, *, init: bool = False) -> Obj:
         "started": runs,
         "restartCount": 0,
         "state": state,
+        "lastState": {},
     }
 
 
@@ -236,7 +247,7 @@ def _succeeded(pod: Obj) -> Obj:
     present = now()
     conditions = pod["status"].get("conditions") or []
     for kind in ("Ready", "ContainersReady"):
-        ended = {"type": kind, "status": "False", "reason": "PodCompleted", "lastTransitionTime": present}
+        ended = {**_UNPROBED, "type": kind, "status": "False", "reason": "PodCompleted", "lastTransitionTime": present}
         conditions = with_condition(conditions, ended)
     state = {"terminated": {"exitCode": 0, "reason": "Completed", "startedAt": present, "finishedAt": present}}
     containers = [

@@ -30,6 +30,11 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def now_micro() -> str:
+    """The present time with microseconds, as newer kinds have it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 def new_uid() -> str:
     """A random UID."""
     return str(uuid.UUID(int=random.getrandbits(128), version=4))

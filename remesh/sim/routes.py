@@ -1,5 +1,6 @@
 """From an HTTP request to a verb of the API server, and back."""
 
+import logging
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -11,7 +12,8 @@ import msgspec
 
 from remesh.sim import discovery, status
 from remesh.sim import resources as res
-from remesh.sim.api import REQUEST_SECONDS, ApiServer, DeleteOptions, Page, Selection
+from remesh.sim.api import REQUEST_SECONDS, ApiServer, Page, Selection
+from remesh.sim.deletion import DeleteOptions
 from remesh.sim.objects import Obj
 from remesh.sim.patches import PATCH_TYPES
 from remesh.sim.resources import Resource
@@ -19,6 +21,8 @@ from remesh.sim.scale import read_scale, write_scale
 from remesh.sim.selectors import parse_field_selector, parse_label_selector
 from remesh.sim.store import full_body
 from remesh.sim.watching import WatchOptions, watch
+
+_log = logging.getLogger(__name__)
 
 _DURATION = re.compile(r"^(\d+)(ms|s|m|h)?$")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, None: 1.0}
@@ -69,6 +73,9 @@ class Router:
             return self._answer(request)
         except status.StatusError as error:
             return _json(error.code, error.body())
+        except Exception:  # an object of a shape that nobody thought of must not end the connection
+            _log.exception("request failed", extra={"method": request.method, "path": request.path})
+            return _json(500, status.internal_error("the simulated API server cannot handle this request").body())
 
     def _answer(self, request: Request) -> Response:
         if request.path in ("/readyz", "/livez", "/healthz"):
@@ -144,7 +151,7 @@ class Router:
         selection = _selection(target, query)
         if query.get("watch") in ("true", "1"):
             return Response(200, chunks=watch(self.api.store, _watch_options(target, query, selection)))
-        limit = int(query.get("limit") or 0)
+        limit = _integer(query, "limit")
         page = self.api.page(target.resource, selection, limit=limit, token=query.get("continue", ""))
         return Response(200, _list_body(target.resource, page))
 
@@ -182,7 +189,7 @@ class Router:
         options.dry_run = options.dry_run or _is_dry_run(query)
         options.propagation = options.propagation or query.get("propagationPolicy", "")
         if "gracePeriodSeconds" in query:
-            options.grace = int(query["gracePeriodSeconds"])
+            options.grace = _integer(query, "gracePeriodSeconds")
         if not target.name:
             return self._delete_collection(target, query, options)
         before = self.api.get(target.resource, target.namespace, target.name)
@@ -241,16 +248,17 @@ def _selection(target: Target, query: Mapping[str, str]) -> Selection:
 def _watch_options(target: Target, query: Mapping[str, str], selection: Selection) -> WatchOptions:
     version = query.get("resourceVersion") or "0"
     if not version.isdigit():
-        raise status.bad_request(f'Invalid value: "{version}": invalid resource version')
+        why = f'resourceVersion: Invalid value: "{version}": strconv.ParseUint: parsing "{version}": invalid syntax'
+        raise status.StatusError(500, "", why)
     initial = query.get("sendInitialEvents") == "true"
-    seconds = query.get("timeoutSeconds")
+    seconds = _integer(query, "timeoutSeconds")
     return WatchOptions(
         target.resource,
         selection,
         None if initial or version == "0" else int(version),
         bookmarks=query.get("allowWatchBookmarks") in ("true", "1"),
         initial_events=initial,
-        seconds=float(seconds) if seconds else None,
+        seconds=float(seconds) or None,
     )
 
 
@@ -265,11 +273,21 @@ def _list_body(resource: Resource, page: Page) -> bytes:
     return head.encode() + msgspec.json.encode(metadata) + b',"items":[' + items + b"]}"
 
 
+def _integer(query: Mapping[str, str], key: str) -> int:
+    text = query.get(key) or "0"
+    if not text.isdigit():
+        raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
+
+
 def _is_dry_run(query: Mapping[str, str]) -> bool:
     value = query.get("dryRun", "")
     if value not in ("", "All"):
-        why = f'dryRun: Unsupported value: "{value}": supported values: "All"'
-        raise status.StatusError(422, "Invalid", f'CreateOptions.meta.k8s.io "" is invalid: {why}')
+        why = f'Unsupported value: ["{value}"]: supported values: "All"'
+        cause = {"reason": "FieldValueNotSupported", "message": why, "field": "dryRun"}
+        details = {"group": "meta.k8s.io", "kind": "CreateOptions", "causes": [cause]}
+        message = f'CreateOptions.meta.k8s.io "" is invalid: dryRun: {why}'
+        raise status.StatusError(422, "Invalid", message, details=details)
     return value == "All"
 
 

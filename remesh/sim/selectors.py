@@ -116,4 +116,4 @@ def _split_field(part: str) -> tuple[str, str, str]:
 
 def unknown_field(field: str) -> StatusError:
     """The refusal of a field that cannot be selected by."""
-    return bad_request(f'Unable to find "{field}" in the field selector: field label not supported: {field}')
+    return bad_request(f"field label not supported: {field}")

@@ -25,7 +25,7 @@ class StatusError(Exception):
         self.code = code
         self.reason = reason
         self.message = message
-        self.details = dict(details or {})
+        self.details = None if details is None else dict(details)
         self.metadata = dict(metadata or {})
 
     def body(self) -> dict[str, Any]:
@@ -39,14 +39,14 @@ class StatusError(Exception):
         }
         if self.reason:
             status["reason"] = self.reason
-        if self.details:
+        if self.details is not None:
             status["details"] = self.details
         status["code"] = self.code
         return status
 
     def has_cause(self, cause: str) -> bool:
         """Whether one of the causes has this reason."""
-        return any(entry.get("reason") == cause for entry in self.details.get("causes", ()))
+        return any(entry.get("reason") == cause for entry in (self.details or {}).get("causes", ()))
 
 
 def _details(resource: Resource, name: str) -> dict[str, Any]:
@@ -70,8 +70,15 @@ def already_exists(resource: Resource, name: str) -> StatusError:
     return StatusError(409, "AlreadyExists", message, details=_details(resource, name))
 
 
+def precondition_failed(resource: Resource, name: str, why: str) -> StatusError:
+    """409: a deletion's precondition does not hold. These name the kind, not the resource."""
+    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    message = f'Operation cannot be fulfilled on {kind} "{name}": {why}'
+    return StatusError(409, "Conflict", message, details={**_details(resource, name), "kind": resource.kind})
+
+
 def conflict(resource: Resource, name: str, why: str) -> StatusError:
-    """409: a precondition does not hold."""
+    """409: the change is not based on the present object."""
     message = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
     return StatusError(409, "Conflict", message, details=_details(resource, name))
 
@@ -154,7 +161,7 @@ def method_not_allowed() -> StatusError:
 def unsupported_media_type(accepted: Sequence[str]) -> StatusError:
     """415."""
     message = f"the body of the request was in an unknown format - accepted media types include: {', '.join(accepted)}"
-    return StatusError(415, "UnsupportedMediaType", message)
+    return StatusError(415, "UnsupportedMediaType", message, details={})
 
 
 def success(resource: Resource, name: str, uid: str) -> dict[str, Any]:

@@ -1,6 +1,8 @@
 """How controllers fail while the injector is broken, what shows of it, and what a nudge does."""
 
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from tests.cluster import workloads
 from tests.cluster.workloads import collection, condition, has_container, is_ready, path
 from tests.testbed.http import Http, Object
 
-MAKERS = {
+MAKERS: dict[str, Callable[[str], Object]] = {
     "ReplicaSet": lambda name: workloads.replica_set(name, 2),
     "ReplicationController": lambda name: workloads.replication_controller(name, 2),
     "StatefulSet": lambda name: workloads.stateful_set(name, 1),
@@ -47,6 +49,10 @@ def nudge(http: Http, namespace: str, kind: str, name: str) -> None:
     """One annotation on, then off."""
     for value in ("now", None):
         http.patch(path(kind, namespace, name), {"metadata": {"annotations": {"test.remesh.dev/nudge": value}}}).ok()
+
+
+def has_failed(http: Http, namespace: str, kind: str, name: str, times: int) -> bool:
+    return sum(int(event["count"]) for event in events(http, namespace, kind, name, "FailedCreate")) >= times
 
 
 def failure(http: Http, namespace: str, kind: str, name: str) -> Object:
@@ -153,9 +159,9 @@ def test_nudge_is_quicker_than_the_back_off(http: Http, namespace: str, testbed:
     failures = 4 if kind == "Job" else 10
     for name in ("left", "nudged"):
         http.wait(
-            lambda name=name: sum(e["count"] for e in events(http, namespace, kind, name, "FailedCreate")) >= failures,
+            partial(has_failed, http, namespace, kind, name, failures),
             f"{failures} refusals of {name}",
-        )  # fmt: skip
+        )
     testbed.heal()
     nudge(http, namespace, kind, "nudged")
     http.wait(lambda: are_healed(http, namespace, "nudged", testbed.wear.sidecar), "the nudged one's pods")
@@ -238,7 +244,7 @@ def test_deployment_rolls_over_to_a_new_template(http: Http, namespace: str, tes
 
     def rolled() -> bool:
         status = http.get(where).ok()["status"]
-        return (
+        return bool(
             status.get("observedGeneration") == 2
             and status.get("updatedReplicas") == 3
             and status.get("replicas") == 3

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from remesh.sim import resources as res
-from remesh.sim.api import DeleteOptions
 from remesh.sim.client import Client
+from remesh.sim.deletion import DeleteOptions
 from remesh.sim.events import Recorder
 from remesh.sim.objects import Obj, controller_of, controller_reference, name_of, namespace_of
 from remesh.sim.resources import Resource

@@ -10,6 +10,18 @@ from remesh.sim.store import Change
 from remesh.sim.workqueue import Key
 
 _REVISION = "controller-revision-hash"
+# A daemon's pod stays where others would be sent away.
+_TOLERATIONS: tuple[Obj, ...] = tuple(
+    {"key": f"node.kubernetes.io/{key}", "operator": "Exists", "effect": effect}
+    for key, effect in (
+        ("not-ready", "NoExecute"),
+        ("unreachable", "NoExecute"),
+        ("disk-pressure", "NoSchedule"),
+        ("memory-pressure", "NoSchedule"),
+        ("pid-pressure", "NoSchedule"),
+        ("unschedulable", "NoSchedule"),
+    )
+)
 
 
 class DaemonSetController(PodOwner):
@@ -73,6 +85,7 @@ class DaemonSetController(PodOwner):
     def _create(self, owner: Obj, node: str) -> StatusError | None:
         pod = copy(self.new_pod(owner, owner["spec"]["template"]))
         pod["metadata"]["labels"] |= {_REVISION: _revision(owner), "pod-template-generation": "1"}
+        pod["spec"]["tolerations"] = [*(pod["spec"].get("tolerations") or []), *_TOLERATIONS]
         pod["spec"]["affinity"] = {
             "nodeAffinity": {
                 "requiredDuringSchedulingIgnoredDuringExecution": {

@@ -4,8 +4,8 @@ import math
 from typing import Any
 
 from remesh.sim import resources as res
-from remesh.sim.api import DeleteOptions
 from remesh.sim.controllers.base import Controller
+from remesh.sim.deletion import DeleteOptions
 from remesh.sim.objects import (
     Obj,
     annotations_of,
@@ -183,6 +183,7 @@ class DeploymentController(Controller):
             "readyReplicas": _total(owned, "readyReplicas") or None,
             "availableReplicas": available or None,
             "unavailableReplicas": max(0, max(desired, _total(owned, "replicas")) - available) or None,
+            "terminatingReplicas": _total(owned, "terminatingReplicas"),
             "conditions": _conditions(deployment, new, available),
         }
         self.set_status(res.DEPLOYMENTS, deployment, status)
@@ -247,6 +248,7 @@ def _available(*, enough: bool) -> Obj:
     return {
         "type": "Available",
         "status": "True" if enough else "False",
+        "lastUpdateTime": now(),
         "lastTransitionTime": now(),
         "reason": "MinimumReplicasAvailable" if enough else "MinimumReplicasUnavailable",
         "message": f"Deployment {'has' if enough else 'does not have'} minimum availability.",
@@ -260,6 +262,7 @@ def _progressing(name: str, *, done: bool) -> Obj:
     return {
         "type": "Progressing",
         "status": "True",
+        "lastUpdateTime": now(),
         "lastTransitionTime": now(),
         "reason": reason,
         "message": f'ReplicaSet "{name}" {verb}.',

@@ -17,7 +17,9 @@ from remesh.sim.objects import (
     labels_of,
     name_of,
     namespace_of,
+    now,
     uid_of,
+    with_condition,
 )
 from remesh.sim.resources import Resource
 from remesh.sim.selectors import equality_selector, label_selector
@@ -143,6 +145,9 @@ class DisruptionController(_Mirror):
             "desiredHealthy": desired,
             "expectedPods": expected,
         }
+        status["conditions"] = with_condition(
+            budget.get("status", {}).get("conditions") or [], _disruption_allowed(budget, status["disruptionsAllowed"])
+        )
         self.set_status(self.resource, budget, status)
 
     def _desired(self, budget: Obj, pods: list[Obj]) -> tuple[int, int]:
@@ -167,6 +172,17 @@ class DisruptionController(_Mirror):
             found = self.find(owner, (namespace_of(pod), reference["name"])) if owner else None
             total += found["spec"].get("replicas", 0) if found else 0
         return total
+
+
+def _disruption_allowed(budget: Obj, number: int) -> Obj:
+    return {
+        "type": "DisruptionAllowed",
+        "status": "True" if number else "False",
+        "observedGeneration": budget["metadata"]["generation"],
+        "lastTransitionTime": now(),
+        "reason": "SufficientPods" if number else "InsufficientPods",
+        "message": "",
+    }
 
 
 class QuotaController(_Mirror):

@@ -1,9 +1,9 @@
 """What goes when something else goes: dependents of deleted owners, and the content of deleted namespaces."""
 
 from remesh.sim import resources as res
-from remesh.sim.api import DeleteOptions
 from remesh.sim.client import Client
 from remesh.sim.controllers.base import Controller
+from remesh.sim.deletion import DeleteOptions
 from remesh.sim.objects import Obj, copy, is_terminating, name_of, uid_of
 from remesh.sim.resources import STORED, Resource
 from remesh.sim.status import StatusError

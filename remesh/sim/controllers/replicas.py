@@ -4,7 +4,7 @@ from typing import Any
 
 from remesh.sim import resources as res
 from remesh.sim.controllers.base import BURST_REPLICAS, PodOwner
-from remesh.sim.objects import Obj, condition, is_active, is_ready, is_terminating, labels_of, now
+from remesh.sim.objects import Obj, condition, is_active, is_finished, is_ready, is_terminating, labels_of, now
 from remesh.sim.selectors import equality_selector
 from remesh.sim.status import StatusError
 from remesh.sim.workqueue import Key
@@ -49,10 +49,14 @@ class ReplicaSetController(PodOwner):
             "fullyLabeledReplicas": sum(1 for pod in active if selects(labels_of(pod))) or None,
             "readyReplicas": ready or None,
             "availableReplicas": ready or None,
+            "terminatingReplicas": self._terminating(owner),
             "observedGeneration": owner["metadata"].get("generation", 1),
             "conditions": _conditions(owner, len(active), failure) or None,
         }
         self.set_status(self.resource, owner, status)
+
+    def _terminating(self, owner: Obj) -> int | None:
+        return sum(1 for pod in self.pods_of(owner) if is_terminating(pod) and not is_finished(pod))
 
 
 class ReplicationControllerController(ReplicaSetController):
@@ -60,6 +64,9 @@ class ReplicationControllerController(ReplicaSetController):
 
     name = "replication-controller"
     resource = res.REPLICATION_CONTROLLERS
+
+    def _terminating(self, _owner: Obj) -> int | None:
+        return None  # a field of the apps group
 
 
 def _conditions(owner: Obj, active: int, failure: StatusError | None) -> list[Obj]:
