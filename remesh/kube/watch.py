@@ -17,6 +17,7 @@ from remesh.kube.api import list_all
 from remesh.kube.decode import WatchEvent, decode_watch_line
 from remesh.kube.failures import Answer, status_error
 from remesh.kube.resources import resource_of
+from remesh.kube.sharing import Siblings
 from remesh.kube.transport import KubeClient, Stream
 from remesh.objects import Slim
 
@@ -93,6 +94,7 @@ class Reflector:
         self._version = ""  # resourceVersion to go on from; "" means list first
         self._failure: BaseException | None = None
         self._backoff = Backoff()
+        self._siblings = Siblings()
 
     def run(self, stop: threading.Event) -> None:
         """List and watch until `stop` is set; then return within about a second; no callback begins after that."""
@@ -152,6 +154,8 @@ class Reflector:
         self._alive()
         if self._stopped.is_set():
             return
+        for item in page.items:
+            self._siblings.share(item)
         self._on_list(page.items)
         self._version = page.resource_version
         self.lists += 1
@@ -191,6 +195,7 @@ class Reflector:
         self._alive()
         self._backoff.reset()
         if event.object is not None:
+            self._siblings.share(event.object)
             self._on_event(event.type, event.object)
         self._version = event.resource_version or self._version
 

@@ -8,6 +8,7 @@ import pytest
 from remesh.errors import ClusterError, UsageError
 from remesh.kube.decode import decode_list, decode_object, decode_watch_line, selector_text, template_hash
 from remesh.kube.resources import KINDS, path_for, resource_of
+from remesh.kube.sharing import Siblings
 from remesh.models import ObjectRef
 from remesh.objects import LabelSelector, SelectorRequirement
 
@@ -136,3 +137,43 @@ def test_a_name_never_reaches_another_path(name: str) -> None:
 def test_an_unknown_kind_is_named() -> None:
     with pytest.raises(UsageError, match="kind 'Gadget' is not one that remesh reads"):
         resource_of("Gadget")
+
+
+def siblings(count: int, **changes: Any) -> list[Any]:
+    document = {
+        "metadata": {
+            "namespace": "shop",
+            "labels": {"app": "cart"},
+            "annotations": {"a": "b"},
+            "ownerReferences": [{"kind": "ReplicaSet", "name": "cart", "uid": "u-1", "controller": True}],
+        },
+        "spec": {"containers": [{"name": "app", "image": "i"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    }
+    return [decode_object("Pod", encoded(document | changes)) for _ in range(count)]
+
+
+def test_siblings_share_what_is_equal_and_only_that() -> None:
+    first, second = siblings(2)
+    (other,) = siblings(1, spec={"containers": [{"name": "app", "image": "newer"}]})
+    known = Siblings()
+    for pod in (first, second, other):
+        known.share(pod)
+    assert second.metadata.labels is first.metadata.labels
+    assert second.spec.containers is first.spec.containers
+    assert second.status.conditions is first.status.conditions
+    assert other.metadata.annotations is first.metadata.annotations
+    assert other.spec.containers[0].image == "newer"
+    assert second.spec.containers[0].image == "i"
+
+
+def test_sharing_changes_no_value() -> None:
+    for kind, document in (("Pod", {"metadata": {"name": "a"}}), ("Node", {"metadata": {"name": "n"}})):
+        before, after = (decode_object(kind, encoded(document)) for _ in range(2))
+        Siblings().share(after)
+        assert after == before
+    first, second = siblings(2)
+    known = Siblings()
+    known.share(first)
+    known.share(second)
+    assert second == siblings(1)[0]
