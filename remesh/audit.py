@@ -37,18 +37,28 @@ from remesh.redisdb import RedisClient, key_base, trail_translated
 # (minutes) and from watchers and brokers back after an outage (a long weekend). A later one costs a second line.
 DEDUPE_SECONDS = 7 * 24 * 3600
 PAGE = 500  # entries per read: about 300 kB
-BATCH = 1000  # records per pipeline: the server answers others in between
+BATCH = 1000  # records per pipeline, so that memory stays small
+CALL = 20  # records per script call: half the work per record, and the server is held for under a millisecond
 # Below redisdb.ANSWER_SECONDS, or the client would take a quiet stream for a dead server.
 LONGEST_BLOCK_SECONDS = 2.0
 
+# KEYS: trail, then per record its id's key and its indexes. ARGV: seconds, then per record JSON and number of indexes.
 _APPEND = """
-local known = redis.call('GET', KEYS[2])
-if known then return known end
-local position = redis.call('XADD', KEYS[1], '*', 'r', ARGV[1])
-local ms = string.match(position, '^%d+')
-for i = 3, #KEYS do redis.call('ZADD', KEYS[i], ms, position) end
-redis.call('SET', KEYS[2], position, 'EX', ARGV[2])
-return position
+local positions = {}
+local key = 2
+for i = 2, #ARGV, 2 do
+  local last = key + ARGV[i + 1]
+  local position = redis.call('GET', KEYS[key])
+  if not position then
+    position = redis.call('XADD', KEYS[1], '*', 'r', ARGV[i])
+    local ms = string.match(position, '^%d+')
+    for index = key + 1, last do redis.call('ZADD', KEYS[index], ms, position) end
+    redis.call('SET', KEYS[key], position, 'EX', ARGV[1])
+  end
+  positions[#positions + 1] = position
+  key = last + 1
+end
+return positions
 """
 
 log = logs.get("audit")
@@ -69,8 +79,9 @@ class Trail:
         On return the server has it in its append-only file's buffer, which is on disk within a second (everysec).
         Raises TrailUnavailable.
         """
+        keys, args = self._call([record])
         with trail_translated(self._redis, _CANNOT_WRITE):
-            return str(self._append(keys=self._keys(record), args=[_encode(record), DEDUPE_SECONDS]))
+            return str(self._append(keys=keys, args=args)[0])
 
     def append_many(self, records: Iterable[AuditRecord]) -> list[str]:
         """Write many records in their order, some thousand per round trip; positions in the same order.
@@ -84,12 +95,21 @@ class Trail:
         return positions
 
     def _append_batch(self, batch: Sequence[AuditRecord]) -> list[str]:
+        calls = [self._call(batch[first : first + CALL]) for first in range(0, len(batch), CALL)]
         with trail_translated(self._redis, _CANNOT_WRITE), self._redis.pipeline(transaction=False) as pipe:
             pipe.script_load(_APPEND)  # in the same round trip: a restarted server knows no scripts
-            for record in batch:
-                keys = self._keys(record)
-                pipe.evalsha(self._append.sha, len(keys), *keys, _encode(record), str(DEDUPE_SECONDS))
-            return [str(position) for position in pipe.execute()[1:]]
+            for keys, args in calls:
+                pipe.evalsha(self._append.sha, len(keys), *keys, *args)
+            return [str(position) for positions in pipe.execute()[1:] for position in positions]
+
+    def _call(self, records: Sequence[AuditRecord]) -> tuple[list[str], list[str]]:
+        """Keys and arguments of the script for some records."""
+        keys, args = [self._key], [str(DEDUPE_SECONDS)]
+        for record in records:
+            indexes = self._indexes(record)
+            keys += [f"{self._key}:id:{record.record_id}", *indexes]
+            args += [_encode(record), str(len(indexes))]
+        return keys, args
 
     def read(
         self,
@@ -171,16 +191,15 @@ class Trail:
             self._redis.pipeline(transaction=False) as pipe,
         ):
             for position, fields in page:
-                for key in self._keys(_decode(position, fields, self._cluster))[2:]:
+                for key in self._indexes(_decode(position, fields, self._cluster)):
                     pipe.zrem(key, position)
             pipe.execute()
 
-    def _keys(self, record: AuditRecord) -> list[str]:
-        keys = [self._key, f"{self._key}:id:{record.record_id}"]
+    def _indexes(self, record: AuditRecord) -> list[str]:
+        keys = {self._object_key(ref) for ref in (record.ref, record.owner) if ref}
         if record.finding_id:
-            keys.append(self._finding_key(record.finding_id))
-        names = {self._object_key(ref) for ref in (record.ref, record.owner) if ref}
-        return keys + sorted(names)
+            keys.add(self._finding_key(record.finding_id))
+        return sorted(keys)
 
     def _finding_key(self, finding_id: str) -> str:
         return f"{self._key}:f:{finding_id}"
