@@ -165,10 +165,19 @@ def _of_refused(observed: Observed, pod: Pod, policy: Policy, profiles: Profiles
         return denied_by_policy(failure)
     if pod.metadata.namespace in policy.scope.protected_namespaces:
         return answer(failure, Action.NEVER_TOUCH, "protected_namespace", f"{pod.metadata.namespace} is protected")
-    controller = pod.metadata.controller
-    infra = base_class(failure) is BaseClass.WEBHOOK_INFRA
-    if observed.exists or controller is None or controller.kind not in NUDGED_KINDS or named is None or not infra:
+    nudged = pod.metadata.controller is not None and pod.metadata.controller.kind in NUDGED_KINDS
+    infra = named is not None and base_class(failure) is BaseClass.WEBHOOK_INFRA
+    if named is None or observed.exists or not (nudged and infra):
         return answer(failure, Action.REPORT_ONLY, "no_owner_to_nudge", f"nobody to nudge: {short(text)}")
+    scope, claims = policy.scope, claims_of(pod, observed.namespace, surroundings(observed, profiles))
+    refused = next((each for each in claims if each.answer is Expect.REFUSED), None)
+    if scope.namespaces and pod.metadata.namespace not in scope.namespaces:
+        return answer(failure, Action.REPORT_ONLY, "out_of_scope", f"{pod.metadata.namespace} is not in scope")
+    if pod.spec.host_network or refused is not None:
+        reason = refused.reason if refused else "it is on the host's network"
+        return answer(failure, Action.REPORT_ONLY, "opted_out" if refused else "host_network", reason)
+    if observed.attempts >= policy.repair.max_attempts:
+        return answer(failure, Action.REPORT_ONLY, "attempts_used_up", f"{observed.attempts} repairs failed")
     return _of_refused_child(observed, failure, named.profile.title)
 
 

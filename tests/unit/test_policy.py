@@ -1,0 +1,51 @@
+"""The policy file."""
+
+from pathlib import Path
+
+import pytest
+
+from remesh.errors import ConfigError
+from remesh.policy import Mode, Policy, load_policy
+
+
+def test_shipped_file_says_what_the_defaults_are() -> None:
+    assert load_policy() == Policy()
+
+
+def test_own_file_changes_what_it_names(tmp_path: Path) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text('mode = "observe"\n[scope]\nnamespaces = ["shop"]\n')
+    policy = load_policy(file)
+    assert policy.mode is Mode.OBSERVE
+    assert policy.scope.namespaces == ("shop",)
+    assert policy.scope.protected_namespaces == Policy().scope.protected_namespaces
+
+
+WRONG = [
+    ("[gate]\nsuccesses = 3\n[repair]\nbare_pod = true\n", "policy.toml:4: repair.bare_pod: unknown key"),
+    ("\n[gate]\nlatency_seconds = -1\n", "policy.toml:3: gate.latency_seconds: input should be greater than 0"),
+    ('[repair]\nmax_attempts = "many"\n', "policy.toml:2: repair.max_attempts: input should be a valid integer"),
+    ("mode = observe\n", "policy.toml: not valid TOML: invalid value (at line 1, column 8)"),
+    ('mode = "fix"\n', "policy.toml:1: mode: input should be 'observe' or 'repair'"),
+    ('[scope]\nnamespaces = "shop"\n', "policy.toml:2: scope.namespaces: input should be a valid tuple"),
+    ("gates = 1\n", "policy.toml:1: gates: unknown key"),
+    ("a = " + "[" * 2000, "policy.toml: not valid TOML"),
+]
+
+
+@pytest.mark.parametrize(("text", "expected"), WRONG)
+def test_malformed_file_is_named_with_line_and_key(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "policy.toml"
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        load_policy(file)
+    assert expected in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_and_unreadable_files_are_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file or directory; give an existing file with --policy"):
+        load_policy(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_policy(tmp_path / "bad.toml")
