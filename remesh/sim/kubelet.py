@@ -31,6 +31,18 @@ _UNPROBED: dict[str, object] = {"lastProbeTime": None}  # pods' conditions alway
 COMPLETES_ANNOTATION = "test.remesh.dev/completes"
 
 
+# Fields that clients insist on, and that have nothing to say here.
+_UNTOLD_NODE_INFO = (
+    "bootID",
+    "containerRuntimeVersion",
+    "kernelVersion",
+    "kubeProxyVersion",
+    "machineID",
+    "osImage",
+    "systemUUID",
+)
+
+
 def new_node(number: int) -> Obj:
     """A Ready node with room for everything."""
     name = f"sim-node-{number}"
@@ -47,7 +59,12 @@ def new_node(number: int) -> Obj:
                 {"type": "InternalIP", "address": f"172.18.{number // 250}.{number % 250 + 2}"},
                 {"type": "Hostname", "address": name},
             ],
-            "nodeInfo": {"kubeletVersion": "v1.36.0-sim", "operatingSystem": "linux", "architecture": "amd64"},
+            "nodeInfo": {
+                **dict.fromkeys(_UNTOLD_NODE_INFO, ""),
+                "kubeletVersion": "v1.36.0-sim",
+                "operatingSystem": "linux",
+                "architecture": "amd64",
+            },
         },
     }
 

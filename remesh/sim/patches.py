@@ -171,15 +171,20 @@ def _read(document: Any, path: str) -> Any:
 def _write(document: Any, path: str, value: Any, *, insert: bool) -> None:
     container, step = _parent(document, path)
     if isinstance(container, list):
-        index = len(container) if step == "-" else int(step)
-        if insert:
-            container.insert(index, value)
-        else:
-            container[index] = value
+        index = _index(container, step)
+        container[index : index if insert else index + 1] = [value]
     elif isinstance(container, dict):
         container[step] = value
     else:
         raise _inapplicable()
+
+
+def _index(container: list[Any], step: str) -> int:
+    if step == "-":
+        return len(container)
+    if not step.isdigit() or int(step) > len(container):
+        raise _inapplicable()
+    return int(step)
 
 
 def _remove(document: Any, path: str) -> None:

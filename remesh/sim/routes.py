@@ -163,8 +163,14 @@ class Router:
             return _json(201, self.api.evict(target.namespace, target.name, body))
         if target.name:
             raise status.method_not_allowed()
-        deadline = time.monotonic() + min(REQUEST_SECONDS, _seconds(query.get("timeout", "")))
-        created = self.api.create(target.resource, target.namespace, body, dry_run=dry_run, deadline=deadline)
+        own = _seconds(query.get("timeout", ""))
+        deadline = time.monotonic() + min(REQUEST_SECONDS, own)
+        try:
+            created = self.api.create(target.resource, target.namespace, body, dry_run=dry_run, deadline=deadline)
+        except status.StatusError as error:
+            if own < REQUEST_SECONDS and time.monotonic() >= deadline:
+                raise status.request_timeout("the allotted timeout") from error
+            raise
         return Response(201, full_body(target.resource, created))
 
     def _write(self, request: Request, target: Target, query: dict[str, str]) -> Response:

@@ -125,9 +125,9 @@ def internal_error(message: str) -> StatusError:
     return StatusError(500, "InternalError", f"Internal error occurred: {message}", details=details)
 
 
-def request_timeout() -> StatusError:
-    """504: the request's own time is over."""
-    return StatusError(504, "Timeout", "Timeout: request did not complete within requested timeout", details={})
+def request_timeout(which: str = "requested timeout") -> StatusError:
+    """504: the server's time for the request is over, or the one that the request itself has `allotted`."""
+    return StatusError(504, "Timeout", f"Timeout: request did not complete within {which}", details={})
 
 
 def expired(message: str, continue_token: str = "") -> StatusError:

@@ -77,6 +77,11 @@ class WorkQueue:
         self._tokens_at = now
         return max(0.0, -self._tokens / _BUCKET_PER_SECOND)
 
+    def waiting_seconds(self, key: Key) -> float:
+        """How long the back-off of a key still lasts; 0 when it is not waiting."""
+        with self._cond:
+            return max((at - time.monotonic() for at, waiting in self._delayed if waiting == key), default=0.0)
+
     def forget(self, key: Key) -> None:
         """The key has succeeded: its next failure is its first."""
         with self._cond:

@@ -3,11 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
+import kubernetes
 import pytest
-from kubernetes import client, config, watch
 
 from remesh.testbed import TestBed
 from tests.cluster import workloads
+
+# The client's types change with its version; what is sent and received does not.
+client: Any = kubernetes.client
+config: Any = kubernetes.config
+watch: Any = kubernetes.watch
 
 
 @pytest.fixture
