@@ -1,4 +1,4 @@
-"""The control plane's programs: found where they are, built from Go modules where they are not.
+"""The test cluster's programs: found where they are, built from Go modules where they are not.
 
 Looked for in this order: `KUBEBUILDER_ASSETS` (a directory, the convention of Kubernetes' own test environments),
 the cache, Go. What Go builds is cached outside the source tree in
@@ -30,7 +30,7 @@ SIGN_OF_LIFE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A program of the control plane, the Go module of ours that pins it, and its package."""
+    """A program of the test cluster, the Go module of ours that pins it, and its package."""
 
     name: str
     module: str
@@ -43,6 +43,11 @@ PROGRAMS: tuple[Program, ...] = (
     Program("kube-controller-manager", "controlplane", "k8s.io/kubernetes/cmd/kube-controller-manager"),
     Program("kube-scheduler", "controlplane", "k8s.io/kubernetes/cmd/kube-scheduler"),
     Program("kwok", "kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+)
+# Only for tests against the real Istio injector; istioctl renders its manifests, which it carries inside.
+ISTIO_PROGRAMS: tuple[Program, ...] = (
+    Program("pilot-discovery", "istio", "istio.io/istio/pilot/cmd/pilot-discovery"),
+    Program("istioctl", "istio", "istio.io/istio/istioctl/cmd/istioctl"),
 )
 
 
@@ -87,9 +92,9 @@ def ensure(programs: tuple[Program, ...] = PROGRAMS, *, out: TextIO | None = Non
     return {program.name: _found(program) for program in programs}
 
 
-def unavailable_reason() -> str | None:
-    """Why there can be no control plane here, or None if there can be one."""
-    missing = [program for program in PROGRAMS if find(program) is None]
+def unavailable_reason(programs: tuple[Program, ...] = PROGRAMS) -> str | None:
+    """Why these programs cannot be had here, or None if they can: they are there, or Go is to build them."""
+    missing = [program for program in programs if find(program) is None]
     try:
         if missing:
             _go_command(missing)
@@ -113,7 +118,7 @@ def _go_command(missing: list[Program]) -> str:
     if go is None:
         names = ", ".join(program.name for program in missing)
         raise BinariesUnavailable(
-            f"no control plane: {names} not found; install Go 1.26 or later to have them built, "
+            f"no test cluster: {names} not found; install Go 1.26 or later to have them built, "
             "or set KUBEBUILDER_ASSETS to a directory that has them"
         )
     return go

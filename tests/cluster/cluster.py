@@ -10,10 +10,11 @@ from tests.cluster import build, network
 from tests.cluster.api import Api, Object
 from tests.cluster.controlplane import ControlPlane, Tuning
 from tests.cluster.errors import FaultUnavailable
-from tests.cluster.injector import Injector, create_namespace
+from tests.cluster.injector import Injector
 from tests.cluster.nodes import Nodes
 from tests.cluster.processes import Processes
 from tests.cluster.replicas import Admission
+from tests.cluster.served import ServedInjector, create_namespace
 from tests.cluster.wait import whole_lines
 from tests.cluster.workloads import meshed_namespace, namespace
 
@@ -40,7 +41,7 @@ class RealCluster:
         self.kubeconfig: Path = control_plane.kubeconfig
         self.api: Api = control_plane.api
         self.nodes = Nodes(self.api)
-        self.injector: Injector | None = None
+        self.injector: ServedInjector | None = None
 
     @classmethod
     def start(
@@ -134,7 +135,7 @@ class RealCluster:
         """For `nsenter --net=…`: the network namespace, or None where the cluster has none."""
         return Path(f"/proc/{self.processes.supervisor_pid}/ns/net") if self.network.isolated else None
 
-    def _the_injector(self) -> Injector:
+    def _the_injector(self) -> ServedInjector:
         if self.injector is None:
             raise FaultUnavailable("this cluster was started without an injector of the tests' own")
         return self.injector

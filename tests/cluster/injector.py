@@ -1,28 +1,19 @@
-"""The injector that the test cluster runs: its objects in the API server, its processes, and its faults."""
+"""The controllable injector that the test cluster runs: its objects in the API server, its processes, its faults."""
 
-import base64
-import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from remesh.testbed import Fault, InjectorWear
 from tests.cluster import injector_objects, network, pki
-from tests.cluster.api import Api, Object
-from tests.cluster.errors import ApiError, FaultUnavailable
+from tests.cluster.api import Api
 from tests.cluster.nodes import Nodes
 from tests.cluster.processes import Processes
-from tests.cluster.replicas import Admission, Replicas
-from tests.cluster.wait import wait_for
-from tests.cluster.workloads import has_container, is_ready, labels_for, meshed_namespace, pod
-
-PROBE_NAMESPACE = "test-cluster-probe"
-CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-# From a change of the configuration or the endpoints until the API server acts on it: well under a second.
-# The rest is for a machine that is busy with something else.
-IN_FORCE_SECONDS = 60.0
+from tests.cluster.replicas import Admission, WebhookReplicas
+from tests.cluster.served import CONFIGURATIONS, PROBE_NAMESPACE, ServedInjector, create_namespace
+from tests.cluster.workloads import meshed_namespace
 
 
-class Injector:
+class Injector(ServedInjector):
     """One injector in the clothes of `wear`."""
 
     def __init__(
@@ -34,20 +25,14 @@ class Injector:
         nodes: Nodes,
         kubeconfig: Path,
     ) -> None:
-        self.wear = wear
-        self._api = api
-        self._net = net
-        self._nodes = nodes
-        self._processes = processes
         self._ca = pki.authority("injector")
         hosts = [f"{wear.service}.{wear.namespace}.svc", "127.0.0.1"]
         serving = pki.issue(self._ca, wear.service, hosts=hosts)
-        self._replicas = Replicas(wear, processes, net, serving, kubeconfig)
-        self._namespace = f"/api/v1/namespaces/{wear.namespace}"
-        self._deployments = f"/apis/apps/v1/namespaces/{wear.namespace}/deployments"
+        self._webhooks = WebhookReplicas(wear, processes, net, serving, kubeconfig)
+        super().__init__(wear, api, processes, net, nodes, self._webhooks)
 
     def install(self) -> None:
-        """Create its objects, start its processes, and return when the API server injects through it."""
+        """See `ServedInjector`."""
         wear = self.wear
         create_namespace(self._api, {"metadata": {"name": wear.namespace}})
         create_namespace(self._api, meshed_namespace(PROBE_NAMESPACE, wear))
@@ -62,146 +47,21 @@ class Injector:
         url = None if self._net.isolated else f"https://127.0.0.1:{self._net.ports.injector}{self.wear.path}"
         wanted = injector_objects.configuration(self.wear, self._ca.certificate_pem, url)
         self._api.ensure(CONFIGURATIONS, wanted)
-        self._api.patch(f"{CONFIGURATIONS}/{self.wear.configuration}", {"webhooks": wanted["webhooks"]})
-
-    def change_configuration(self, **fields: object) -> None:
-        """Change fields of the webhook, such as `failurePolicy` or `timeoutSeconds`, until it is reset.
-
-        The API server follows within moments; nothing is waited for.
-        """
-        changes = [{"op": "add", "path": f"/webhooks/0/{key}", "value": value} for key, value in fields.items()]
-        self._api.patch(f"{CONFIGURATIONS}/{self.wear.configuration}", changes, kind="json")
-
-    def inject_fault(self, fault: Fault, delay_ms: int) -> None:
-        """See `TestBed.inject_fault`."""
-        self._effects(delay_ms)[fault]()
-
-    def heal(self) -> None:
-        """See `TestBed.heal`. Raises `NotInTime` when the API server does not inject again."""
-        self._replicas.reset_mode()
-        self._replicas.signal(signal.SIGCONT)
-        self._patch_ca(self._ca)
-        self._nodes.bring_back_all()
-        self._scale(self.wear.replicas)
-        self._sync(self.wear.replicas)
-        self._wait_probe(injected=True)
-
-    def probe(self) -> tuple[bool, str]:
-        """Whether a dry-run creation comes back with the sidecar, and the error text if it failed."""
-        wear = self.wear
-        wanted = pod(
-            "probe",
-            labels=labels_for(wear.object_selector) | dict([wear.ask_label] if wear.ask_label else []),
-            annotations=dict([wear.ask_annotation] if wear.ask_annotation else []),
-        )
-        path = f"/api/v1/namespaces/{PROBE_NAMESPACE}/pods?dryRun=All"
-        try:
-            answer = self._api.post(path, wanted, timeout=wear.timeout_seconds + 10)
-        except ApiError as error:
-            return False, error.message
-        return has_container(answer, wear.sidecar), ""
+        self._api.patch(self._configuration, {"webhooks": wanted["webhooks"]})
 
     def admissions(self) -> list[Admission]:
-        """Every call answered so far, oldest first, without those of the cluster's own probes."""
-        return [call for call in self._replicas.admissions() if call.namespace != PROBE_NAMESPACE]
+        """See `ServedInjector`."""
+        return [call for call in self._webhooks.admissions() if call.namespace != PROBE_NAMESPACE]
 
-    def process_names(self) -> list[str]:
-        """Names of the replicas' processes, as `Processes.pids` has them."""
-        return list(self._replicas.pods)
-
-    def _effects(self, delay_ms: int) -> Mapping[Fault, Callable[[], None]]:
-        replicas = self._replicas
+    def _own_effects(self, delay_ms: int) -> Mapping[Fault, Callable[[], None]]:
+        change_mode = self._webhooks.change_mode
         return {
-            Fault.FROZEN: lambda: replicas.signal(signal.SIGSTOP),
-            Fault.KILLED: lambda: replicas.signal(signal.SIGKILL),
-            Fault.SLOW: lambda: replicas.change_mode(delay_ms=delay_ms),
-            Fault.ERROR_500: lambda: replicas.change_mode(answer="error-500"),
-            Fault.DENYING: lambda: replicas.change_mode(answer="deny"),
-            Fault.NOT_INJECTING: lambda: replicas.change_mode(answer="bare"),
-            Fault.WRONG_CA: self._wrong_ca,
-            Fault.NO_ENDPOINTS: self._no_endpoints,
-            Fault.NODE_LOST: self._node_lost,
+            Fault.SLOW: lambda: change_mode(delay_ms=delay_ms),
+            Fault.ERROR_500: lambda: change_mode(answer="error-500"),
+            Fault.DENYING: lambda: change_mode(answer="deny"),
+            Fault.NOT_INJECTING: lambda: change_mode(answer="bare"),
         }
 
-    def _wrong_ca(self) -> None:
-        self._patch_ca(pki.authority("stranger"))
-        self._wait_probe(injected=False)
-
-    def _patch_ca(self, ca: pki.KeyPair) -> None:
-        bundle = base64.b64encode(ca.certificate_pem).decode()
-        change = [{"op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": bundle}]
-        self._api.patch(f"{CONFIGURATIONS}/{self.wear.configuration}", change, kind="json")
-
-    def _no_endpoints(self) -> None:
-        self._need_network(Fault.NO_ENDPOINTS)
-        self._scale(0)
-        # The processes end too: the API server would go on using the connections that it has.
-        self._sync(0)
-        wait_for(lambda: not self._ready_endpoints(), "the endpoints to go", timeout=IN_FORCE_SECONDS)
-        self._wait_probe(injected=False)
-
-    def _node_lost(self) -> None:
-        self._need_network(Fault.NODE_LOST)
-        name, replica = next(iter(self._replicas.pods.items()))
-        self._processes.signal(name, signal.SIGSTOP)
-        self._nodes.lose(replica["spec"]["nodeName"])
-        address = replica["status"]["podIP"]
-        wait_for(
-            lambda: address not in self._ready_endpoints(),
-            "the endpoint on the lost node to go",
-            timeout=IN_FORCE_SECONDS,
-        )
-
-    def _need_network(self, fault: Fault) -> None:
-        if not self._net.isolated:
-            raise FaultUnavailable(
-                f"the fault {fault} needs pod addresses, and so a network namespace: "
-                "install iproute2 and run as root, or allow unprivileged user namespaces"
-            )
-
-    def _ready_endpoints(self) -> set[str]:
-        slices = self._api.items(
-            f"/apis/discovery.k8s.io/v1/namespaces/{self.wear.namespace}/endpointslices",
-            labelSelector=f"kubernetes.io/service-name={self.wear.service}",
-        )
-        return {
-            address
-            for piece in slices
-            for endpoint in piece.get("endpoints") or []
-            if endpoint["conditions"].get("ready")
-            for address in endpoint["addresses"]
-        }
-
-    def _wait_probe(self, *, injected: bool) -> None:
-        last = ""
-
-        def as_wished() -> bool:
-            nonlocal last
-            seen, last = self.probe()
-            return seen is injected
-
-        wanted = "the API server to inject" if injected else "the fault to reach the API server"
-        wait_for(as_wished, lambda: f"{wanted}; it last said: {last or 'nothing'}", timeout=IN_FORCE_SECONDS)
-
-    def _scale(self, replicas: int) -> None:
-        self._api.patch(f"{self._deployments}/{self.wear.service}", {"spec": {"replicas": replicas}})
-
-    def _sync(self, replicas: int) -> None:
-        """Wait for this many pods of the injector, and have one process for each."""
-        pods = wait_for(
-            lambda: self._settled_pods(replicas), f"{replicas} injector pods to be Ready", timeout=IN_FORCE_SECONDS
-        )
-        self._replicas.sync(pods)
-
-    def _settled_pods(self, replicas: int) -> list[Object] | None:
-        selector = ",".join(f"{key}={value}" for key, value in self.wear.injector_labels.items())
-        pods = self._api.items(f"{self._namespace}/pods", labelSelector=selector)
-        settled = len(pods) == replicas and all(is_ready(item) for item in pods)
-        return pods if settled else None
-
-
-def create_namespace(api: Api, body: Object) -> None:
-    """Create a namespace in which pods can be created at once: its service account is not waited for but made."""
-    api.ensure("/api/v1/namespaces", body)
-    name = body["metadata"]["name"]
-    api.ensure(f"/api/v1/namespaces/{name}/serviceaccounts", {"metadata": {"name": "default"}})
+    def _behave(self) -> None:
+        self._webhooks.reset_mode()
+        self._patch_ca(self._ca.certificate_pem)

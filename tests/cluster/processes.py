@@ -48,14 +48,14 @@ class Processes:
         port: int | None = self._ask("isolate", kind=kind).get("port")
         return port
 
-    def spawn(self, name: str, argv: list[str], *, pass_listener: bool = False) -> int:
+    def spawn(self, name: str, argv: list[str], *, pass_listener: bool = False, cwd: Path = PROJECT) -> int:
         """Start a process under a name; its output goes to `NAME.log` in the directory. Returns its pid."""
         reply = self._ask(
             "spawn",
             name=name,
             argv=argv,
             log=str(self.log(name)),
-            cwd=str(PROJECT),
+            cwd=str(cwd),
             pass_listener=pass_listener,
         )
         pid: int = reply["pid"]

@@ -1,5 +1,6 @@
-"""The processes of the injector: one for each of its pods, bound to the address of that pod."""
+"""The processes of an injector: one for each of its pods, bound to the address of that pod."""
 
+import abc
 import dataclasses
 import json
 import signal
@@ -31,45 +32,25 @@ class Admission:
     uid: str  # of the request
 
 
-class Replicas:
-    """Processes by name, and what each of them reads and writes."""
+class Replicas(abc.ABC):
+    """Processes by name, and the pod that each of them stands for."""
 
-    def __init__(
-        self,
-        wear: InjectorWear,
-        processes: Processes,
-        net: network.Network,
-        serving: KeyPair,
-        kubeconfig: Path,
-    ) -> None:
-        self._wear = wear
+    def __init__(self, processes: Processes) -> None:
         self._processes = processes
-        self._net = net
-        self._kubeconfig = kubeconfig
         self._pods: dict[str, Object] = {}
-        self._mode: dict[str, object] = {}
-        self._directory = processes.directory / "injector"
-        self._directory.mkdir()
-        serving.write(self._directory, "tls")
-        (self._directory / "wear.json").write_text(json.dumps(dataclasses.asdict(wear)))
-        self.reset_mode()
+
+    @abc.abstractmethod
+    def _start(self, name: str, pod: Object) -> None:
+        """Start the process of this pod under this name."""
+
+    @abc.abstractmethod
+    def _listening(self, name: str, pod: Object) -> bool:
+        """Whether the process takes connections. Raises `ProcessDied` if it never will."""
 
     @property
     def pods(self) -> dict[str, Object]:
         """The pod that each process stands for, by the process's name."""
         return dict(self._pods)
-
-    def reset_mode(self) -> None:
-        """Behave again, from the next call on."""
-        self._mode = {}
-        self.change_mode()
-
-    def change_mode(self, **changes: object) -> None:
-        """Misbehave, from the next call on; the fields are those of `webhook.Mode`."""
-        self._mode.update(changes)
-        fresh = self._directory / "mode.new"
-        fresh.write_text(json.dumps(self._mode))
-        fresh.replace(self._directory / "mode.json")
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to every process."""
@@ -86,8 +67,43 @@ class Replicas:
         for name in started:
             self._start(name, wanted[name])
         for name in started:
-            wait_for(partial(self._listening, name), f"{name} to listen", timeout=LISTENING_SECONDS)
+            wait_for(partial(self._listening, name, wanted[name]), f"{name} to listen", timeout=LISTENING_SECONDS)
         self._pods = wanted
+
+
+class WebhookReplicas(Replicas):
+    """Processes of `tests.cluster.webhook`, and the files that they read and write."""
+
+    def __init__(
+        self,
+        wear: InjectorWear,
+        processes: Processes,
+        net: network.Network,
+        serving: KeyPair,
+        kubeconfig: Path,
+    ) -> None:
+        super().__init__(processes)
+        self._wear = wear
+        self._net = net
+        self._kubeconfig = kubeconfig
+        self._mode: dict[str, object] = {}
+        self._directory = processes.directory / "injector"
+        self._directory.mkdir()
+        serving.write(self._directory, "tls")
+        (self._directory / "wear.json").write_text(json.dumps(dataclasses.asdict(wear)))
+        self.reset_mode()
+
+    def reset_mode(self) -> None:
+        """Behave again, from the next call on."""
+        self._mode = {}
+        self.change_mode()
+
+    def change_mode(self, **changes: object) -> None:
+        """Misbehave, from the next call on; the fields are those of `webhook.Mode`."""
+        self._mode.update(changes)
+        fresh = self._directory / "mode.new"
+        fresh.write_text(json.dumps(self._mode))
+        fresh.replace(self._directory / "mode.json")
 
     def admissions(self) -> list[Admission]:
         """Every call answered so far, by all processes there ever were, oldest first."""
@@ -117,7 +133,7 @@ class Replicas:
             ],
         )
 
-    def _listening(self, name: str) -> bool:
+    def _listening(self, name: str, pod: Object) -> bool:
         self._processes.raise_if_dead(name)
         return self._ready_file(name).exists()
 
