@@ -101,7 +101,7 @@ class Watcher:
             except Empty:
                 return
             tracked = self._desk.book.by_id(record.finding_id)
-            if tracked is None or record.actor == self._desk.record.ACTOR:
+            if tracked is None or not record.task_id:  # without a task it is one of this watcher's own
                 continue
             self._ended(tracked, Outcome.model_validate(record.details))
 
