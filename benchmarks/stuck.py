@@ -7,7 +7,7 @@ start, so that their back-off is over a minute. Then the injector hangs, and the
 end of the outage the injector answers again; what is timed starts there.
 
 kube-controller-manager limits its own requests: 20 a second unless told otherwise, which alone takes 8 s for 170 pods.
-`--controller-qps 20` shows that; the default here is what large clusters set, so that the limit is not what is measured.
+`--controller-qps 20` shows that; the default here is what large clusters set, so that the limit is not the figure.
 """
 
 import argparse
@@ -186,9 +186,8 @@ def gate_opened(records: list[AuditRecord], back: float) -> float | None:
 
 def show(figures: dict[str, Any]) -> None:
     """As a table."""
-    table = Table(
-        title=f"{figures['stuck']} stuck ReplicaSets, {figures['cluster']} cluster, controllers at {figures['controller_qps']}/s"
-    )
+    limit = f"controllers at {figures['controller_qps']} requests/s"
+    table = Table(title=f"{figures['stuck']} stuck ReplicaSets, {figures['cluster']} cluster, {limit}")
     table.add_column("since the injector answers again")
     table.add_column("seconds", justify="right")
     control = figures["control_ready_after"]
