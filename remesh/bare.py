@@ -125,12 +125,13 @@ def _runs_once(owner_kind: str, pod: Pod) -> bool:
 
 def _gated(observed: Observed, claim: Claim) -> Decision:
     health, title, missing = observed.health, claim.profile.title, FailureClass.MISSING_SIDECAR
-    if health.probe is Probe.PASSES:
+    if health.probe is Probe.PASSES and not (observed.attempts and not health.own_template):
         reason = f"{claim.reason}, it has none, and {title}'s injector works now"
         return _bare(missing, Action.RECREATE_POD, "probe_passes", reason, claim)
     code, state = closed(observed)
-    if observed.attempts and health.probe is Probe.FAILS:
-        reason = f"{observed.attempts} repairs failed, and {title}'s injector {state}: another pod would be bare again"
+    if observed.attempts and health.probe is not Probe.UNKNOWN:
+        but = "works, for other pods at least" if health.probe is Probe.PASSES else state
+        reason = f"{observed.attempts} repairs failed, and {title}'s injector {but}: another pod would be bare again"
         return _bare(missing, Action.REPORT_ONLY, "attempt_failed", reason, claim, after=Action.RECREATE_POD)
     reason = f"{claim.reason}, it has none, and {title}'s injector {state}"
     return _bare(missing, Action.WAIT_FOR_INJECTOR, code, reason, claim, after=Action.RECREATE_POD)

@@ -226,8 +226,15 @@ _TAIL = _table(
             r"unexpected (?:error )?dial",
             r"error dialing",
             r"\bdial (?:tcp|unix|udp)\b",
+            r"stream error",
+            r"idle connection",
+            r"connection broken",
+            r"no healthy upstream",
+            r"\bhttp2: ",
         ),
     ),
+    # Any other failure of the handshake is one of keys or protocol: somebody has to correct it.
+    (FailureClass.WEBHOOK_X509, (r"\btls: ",)),
 )
 
 _BASE: Final[dict[FailureClass, BaseClass]] = {

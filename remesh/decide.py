@@ -23,7 +23,8 @@ Wait, then act
      must correct (certificate, malformed answer) is reported at once, and healed all the same once the probe passes.
   8. A malformed answer is an answer, perhaps to this template only. If the injector works for others, and not shown
      for this template, it will answer the same again: reported.
-  9. A failed repair is not repeated on hope: while the probe fails it is reported, and after `max_attempts` it rests.
+  9. A failed repair is not repeated on hope: it takes a dry run of that very template that passes; until then it is
+     reported, and after `max_attempts` it rests.
 
 No text
  10. A workload that lacks pods without a word is stuck once it has lacked them long enough, its controller is not just

@@ -193,18 +193,19 @@ def manifest_observed(document: Mapping[str, Any]) -> Observed:
     obj = _object(body)
     injector = _mapping(context.get("injector") or {}, "object.context.injector")
     webhooks, complete = _webhooks(context)
+    message = _text(document.get("message")) if case is not None else ""
     return Observed(
         obj=obj,
         namespace=_namespace(obj, context),
         webhooks=webhooks,
         webhooks_complete=complete,
-        message=_text(document.get("message")) if case is not None else "",
+        message=message,
         health=_health(injector, context),
         stuck_seconds=_stuck(context),
         attempts=_whole(context.get("attempts")),
         exists=_exists(body, context, is_case=case is not None),
         webhook_older=_webhook_older(context),
-        no_events=context.get("events") in ("<none>", "none", []),
+        no_events=_no_events(context, known=case is not None and not message),
         notes=dict(context),
     )
 
@@ -327,6 +328,11 @@ def _exists(body: Mapping[str, Any], context: Mapping[str, Any], *, is_case: boo
     if isinstance(context.get("exists"), bool):
         return bool(context["exists"])
     return is_case or "status" in body
+
+
+def _no_events(context: Mapping[str, Any], *, known: bool) -> bool:
+    """A case without text is one whose trouble left none, unless it lists Kubernetes Events."""
+    return context.get("events", "<none>" if known else None) in ("<none>", "none", [])
 
 
 def _webhook_older(context: Mapping[str, Any]) -> bool | None:

@@ -56,7 +56,7 @@ def load_profiles(extra: Path | None = None) -> Profiles:
     if extra is not None:
         files |= {path.name: (str(path), _read(path)) for path in _own(extra)}
     texts = [files[key] for key in sorted(files)]
-    profiles = [parse_toml(name, text, MeshProfile, "see the mesh profile reference") for name, text in texts]
+    profiles = [parse_toml(name, text, MeshProfile, "see docs/mesh-profiles.md") for name, text in texts]
     _require_distinct(profiles, [name for name, _ in texts])
     return Profiles(profiles)
 

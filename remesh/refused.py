@@ -245,6 +245,11 @@ class _Refusal:
             if failure is FailureClass.WEBHOOK_BAD_RESPONSE and not health.own_template:
                 reason = f"{who} works, yet answers this template badly: it would do so again"
                 return self._report(failure, "template_answered_badly", reason, named)
+            if self.observed.attempts and not health.own_template:
+                reason = f"{self.observed.attempts} repairs failed although {who} works: the template may be the cause"
+                return self._say(
+                    failure, Action.REPORT_ONLY, "attempt_failed", reason, after=Action.NUDGE_OWNER, named=named
+                )
             reason = f"{who} works again, and its controller may wait up to 1000 s before it tries"
             return self._say(failure, Action.NUDGE_OWNER, "probe_passes", reason, named=named, expected=expected)
         code, state = closed(self.observed)
@@ -299,7 +304,7 @@ class _Refusal:
         )
 
 
-_ROLE_WORDS: Final = frozenset({"svc", "service", "webhook", "server", "controller", "manager"})
+_ROLE_WORDS: Final = frozenset({"svc", "service", "webhook", "server", "controller", "manager", "deployment"})
 
 
 def _stem(name: str) -> str:

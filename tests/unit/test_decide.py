@@ -220,6 +220,13 @@ def test_failed_attempts_stop_hope_and_then_everything() -> None:
     assert answer(seen(stuck, attempts=3, probe=Probe.PASSES)) == (Action.REPORT_ONLY, "attempts_used_up")
 
 
+def test_failed_attempt_needs_proof_for_this_very_template() -> None:
+    health = InjectorHealth(probe=Probe.PASSES, own_template=False)
+    for stuck in (workload(message=REFUSED), pod()):
+        assert answer(replace(seen(stuck, attempts=1), health=health)) == (Action.REPORT_ONLY, "attempt_failed")
+        assert answer(replace(seen(stuck), health=health))[0] in (Action.NUDGE_OWNER, Action.RECREATE_POD)
+
+
 def test_observe_mode_says_what_it_would_do() -> None:
     policy = Policy(mode=Mode.OBSERVE)
     decision = decide(seen(workload(message=REFUSED), probe=Probe.PASSES), policy, PROFILES, NOW)

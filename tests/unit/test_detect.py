@@ -190,6 +190,13 @@ def test_silent_job_whose_injector_works_was_a_swallowed_time_out() -> None:
     assert (decision.action, decision.after_recovery) == (Action.WAIT_FOR_INJECTOR, Action.NUDGE_OWNER)
 
 
+def test_case_without_text_is_one_whose_trouble_left_none() -> None:
+    assert manifest_observed(case()).no_events
+    assert not manifest_observed(case(message="x")).no_events
+    assert not manifest_observed(case({"events": [{"reason": "FailedCreate"}]})).no_events
+    assert not manifest_observed(case()["object"]).no_events
+
+
 # Manifests.
 
 DEPLOYMENT = """\

@@ -356,6 +356,16 @@ def test_malformed_profile_is_named_with_file_line_and_key(tmp_path: Path, old: 
     assert "\n" not in str(caught.value)
 
 
+def test_reference_shows_a_whole_profile(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "mesh-profiles.md").read_text(encoding="utf-8")
+    shown = page.split("```toml\n")[1].split("```")[0]
+    (tmp_path / "acme.toml").write_text(shown)
+    profile = load_profiles(tmp_path).by_name("acme")
+    for section in (MeshProfile, type(profile.webhook), type(profile.asks), type(profile.never), type(profile.mark)):
+        for key in section.model_fields:
+            assert key in shown
+
+
 def test_missing_folder_and_unreadable_file_are_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         load_profiles(tmp_path / "nothing")
