@@ -75,7 +75,7 @@ def _metadata(app: str, digest: str, number: int) -> dict[str, Any]:
 
 
 def _managed(manager: str) -> dict[str, Any]:
-    fields = {f"f:field-{number}": {".": {}, "f:name": {}, "f:value": {}} for number in range(5)}
+    fields: dict[str, Any] = {f"f:field-{number}": {".": {}, "f:name": {}, "f:value": {}} for number in range(5)}
     return {
         "manager": manager,
         "operation": "Update",
