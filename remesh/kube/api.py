@@ -5,7 +5,7 @@ run. Errors are those of `remesh.errors`.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -255,18 +255,32 @@ def webhooks_of(configurations: Iterable[WebhookConfiguration]) -> Webhooks:
 
 
 def list_all(
-    client: KubeClient, kind: str, namespace: str | None = None, label_selector: str | None = None
+    client: KubeClient,
+    kind: str,
+    namespace: str | None = None,
+    label_selector: str | None = None,
+    *,
+    each: Callable[[Any], None] | None = None,
 ) -> ListPage:
-    """A whole list, page by page, consistent at one resourceVersion; starts over when its pages expire."""
+    """A whole list, page by page, consistent at one resourceVersion; starts over when its pages expire.
+
+    `each` sees every item as its page arrives, also those of a list that is then started over.
+    """
     for left in reversed(range(LIST_TRIES)):
         try:
-            pages = list(_pages(client, resource_of(kind), namespace, label_selector))
+            items: Objects = []
+            version = ""
+            for page in _pages(client, resource_of(kind), namespace, label_selector):
+                if each:
+                    for item in page.items:
+                        each(item)
+                items += page.items
+                version = version or page.resource_version
         except Gone:
             if not left:
                 raise
             continue
-        items = pages[0].items if len(pages) == 1 else [item for page in pages for item in page.items]
-        return ListPage(items, pages[0].resource_version)
+        return ListPage(items, version)
     raise AssertionError("the last try returns or raises")
 
 

@@ -4,6 +4,7 @@ Two doors: `answer_error` for an HTTP answer that is no success, `connection_err
 the API server are kept unchanged in `ClusterError.message`, because they are what `remesh.classify` reads.
 """
 
+import http.client
 import re
 import ssl
 from dataclasses import dataclass
@@ -135,6 +136,8 @@ def _root(error: BaseException) -> str:
     seen: BaseException = error
     while deeper := _deeper(seen):
         seen = deeper
+    if isinstance(seen, http.client.IncompleteRead | broken.IncompleteRead):
+        return "it ended in the middle of the answer"
     text = seen.strerror if isinstance(seen, OSError) and seen.strerror else str(seen) or type(seen).__name__
     return text[:1].lower() + text[1:]
 

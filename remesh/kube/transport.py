@@ -47,6 +47,10 @@ _KEEPALIVE: list[tuple[int, int, int]] = [(socket.SOL_SOCKET, socket.SO_KEEPALIV
 ]
 
 
+class Silent(ClusterUnreachable):
+    """An open stream on which nothing came for the time that the caller set."""
+
+
 class KubeClient:
     """One API server, for any number of threads.
 
@@ -89,9 +93,12 @@ class KubeClient:
         return str(self.get("/version").get("gitVersion", ""))
 
     def stream(self, path: str, *, params: Params | None = None, silence: float) -> "Stream":
-        """Open an endless answer, such as a watch. `silence` is how many seconds may pass without a byte."""
+        """Open an endless answer, such as a watch. `silence` is how many seconds may pass in it without a byte.
+
+        That it begins at all is waited for as long as for any answer.
+        """
         headers = {"Accept": JSON, "User-Agent": USER_AGENT}
-        answer = self._ask(_Asked("GET", path, params, silence, headers, whole=False))
+        answer = self._ask(_Asked("GET", path, params, READ_SECONDS, headers, whole=False))
         return Stream(answer, self._base, silence)
 
     def close(self) -> None:
@@ -163,12 +170,15 @@ class Stream(AbstractContextManager["Stream"]):
         self._server = server
         self._silence = silence
         self._socket = _plain_socket(answer.connection)
+        outer = getattr(answer.connection, "sock", None)
+        if outer is not None:
+            outer.settimeout(silence)
         self._aborted = False
 
     def lines(self) -> Iterator[bytes]:
         """Whole lines until the server ends the answer; what follows the last line break is dropped.
 
-        Raises ClusterUnreachable if the connection breaks or stays silent for too long.
+        Raises Silent if nothing comes for too long, ClusterUnreachable if the connection breaks.
         """
         rest = bytearray()
         while chunk := self._read():
@@ -186,6 +196,8 @@ class Stream(AbstractContextManager["Stream"]):
         except (broken.HTTPError, OSError, ValueError) as error:  # ValueError: closed by abort() meanwhile
             if self._aborted:
                 return b""
+            if isinstance(error, broken.ReadTimeoutError):
+                raise Silent(f"nothing came from {self._server} for {self._silence:g} s") from error
             raise connection_error(self._server, error, self._silence) from error
 
     def abort(self) -> None:

@@ -18,7 +18,7 @@ from remesh.kube.decode import WatchEvent, decode_watch_line
 from remesh.kube.failures import Answer, status_error
 from remesh.kube.resources import resource_of
 from remesh.kube.sharing import Siblings
-from remesh.kube.transport import KubeClient, Stream
+from remesh.kube.transport import KubeClient, Silent, Stream
 from remesh.objects import Slim
 
 log = logs.get("kube.watch")
@@ -26,7 +26,11 @@ log = logs.get("kube.watch")
 WATCH_SECONDS = 290
 """The API server ends a watch after this long (up to a tenth less): below the 5 min of common load balancers."""
 SILENCE_SECONDS = 90.0
-"""A stream without a byte for this long is stalled. Bookmarks come about once a minute (watch cache's default)."""
+"""A stream without a byte for this long may be stalled, so it is opened anew, without a list.
+
+Bookmarks come about once a minute (the watch cache's default), but for a kind of which the API server has seen no
+change since it started there are none.
+"""
 BACKOFF_SECONDS = 0.5
 BACKOFF_LIMIT_SECONDS = 30.0
 SHORT_SECONDS = 1.0
@@ -129,6 +133,8 @@ class Reflector:
             began, seen = time.monotonic(), self._watch()
             if not seen and time.monotonic() - began < SHORT_SECONDS:
                 self._pause(self._backoff.wait())  # ended at once and empty: do not spin
+        except Silent as error:
+            log.debug("watch is silent, opening it anew", kind=self.kind, reason=str(error))
         except Gone as error:
             log.info("watch is too old, listing again", kind=self.kind, reason=error.message)
             self._version = ""
@@ -150,12 +156,10 @@ class Reflector:
         self._stopped.wait(seconds)
 
     def _list(self) -> None:
-        page = list_all(self._client, self.kind, self._namespace, self._selector)
+        page = list_all(self._client, self.kind, self._namespace, self._selector, each=self._siblings.share)
         self._alive()
         if self._stopped.is_set():
             return
-        for item in page.items:
-            self._siblings.share(item)
         self._on_list(page.items)
         self._version = page.resource_version
         self.lists += 1

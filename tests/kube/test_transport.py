@@ -176,3 +176,19 @@ def test_many_threads_share_one_client(server: ScriptedServer) -> None:
     for thread in threads:
         thread.join()
     assert got == ["v1"] * 160
+
+
+def test_requests_go_through_the_proxy(server: ScriptedServer) -> None:
+    server.on("other", answer({"gitVersion": "v1"}))
+    client = KubeClient(Access("http://api.invalid:6443", "test", proxy_url=server.url))
+    assert client.version() == "v1"
+    client.close()
+    assert server.seen[0].headers["Host"] == "api.invalid:6443"
+
+
+def test_a_proxy_that_is_not_there_is_named() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        proxy = f"http://127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ClusterUnreachable, match=r"the proxy failed.*check proxy-url or HTTPS_PROXY"):
+            KubeClient(Access("http://api.invalid:6443", "test", proxy_url=proxy)).version()

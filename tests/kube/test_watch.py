@@ -143,9 +143,10 @@ def test_lists_again_after_any_other_error_event(server: ScriptedServer, start: 
 def test_a_stalled_stream_is_given_up_and_continued(server: ScriptedServer, start: Start) -> None:
     server.on("list", page())
     server.on("watch", stream(bookmark("120"), then="hang"), stream(event("ADDED", pod("a", "121")), then="hang"))
-    store, _ = start(silence=0.2)
+    store, reflector = start(silence=0.2)
     wait_for(lambda: bool(store.events), "a change in the second stream")
     assert store.lists == [[]]
+    assert reflector.last_error == ""
     assert server.asked("watch")[1].params["resourceVersion"] == "120"
 
 
