@@ -94,6 +94,16 @@ class PodTemplate(Slim):
     spec: PodSpec = msgspec.field(default_factory=PodSpec)
 
 
+class RollingUpdate(Slim):
+    max_unavailable: int | str | None = None  # pods, or a percentage such as "25%"
+    partition: int | None = None  # StatefulSet
+
+
+class UpdateStrategy(Slim):
+    type: str = ""
+    rolling_update: RollingUpdate | None = None
+
+
 class WorkloadSpec(Slim):
     replicas: int | None = None
     template: PodTemplate | None = None
@@ -102,6 +112,8 @@ class WorkloadSpec(Slim):
     suspend: bool | None = None  # Job
     paused: bool | None = None  # Deployment
     pod_management_policy: str | None = None  # StatefulSet; None: OrderedReady
+    strategy: UpdateStrategy | None = None  # Deployment
+    update_strategy: UpdateStrategy | None = None  # StatefulSet, DaemonSet
     selector: "LabelSelector | None" = None  # a ReplicationController's plain map is turned into this by remesh.kube
 
 
@@ -110,8 +122,12 @@ class WorkloadStatus(Slim):
     ready_replicas: int | None = None
     observed_generation: int | None = None
     conditions: list[Condition] | None = None
+    updated_replicas: int | None = None  # Deployment, StatefulSet
+    available_replicas: int | None = None
     current_replicas: int | None = None  # StatefulSet
+    current_revision: str | None = None  # StatefulSet
     update_revision: str | None = None  # StatefulSet
+    updated_number_scheduled: int | None = None  # DaemonSet
     desired_number_scheduled: int | None = None  # DaemonSet
     current_number_scheduled: int | None = None  # DaemonSet
     number_ready: int | None = None  # DaemonSet

@@ -81,6 +81,8 @@ class RepairPolicy(Section):
     """How long a worker watches for the result. Tasks stay below 60 s because of the visibility time-out."""
     release_deadline_seconds: float = Field(default=120.0, ge=10)
     """A released finding without outcome after this long is released again: the queue may lose a task."""
+    share: float | None = Field(default=None, gt=0, le=1)
+    """Part of an owner's pods replaced at once. Default: as its own rolling update allows, else a quarter."""
     bare_pods: bool = False
     """Recreate pods that have no controller."""
     job_pods: bool = False

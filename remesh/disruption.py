@@ -1,0 +1,101 @@
+"""How many pods of one owner may be down by our doing, and whether it is settled enough to touch at all. Pure.
+
+Watcher, workers and `plan` ask the same functions. `owner` is the pod's controller; `above` is the Deployment over a
+ReplicaSet where there is one, because its rolling update says what its people accept.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from remesh.objects import Pod, Workload
+from remesh.policy import RepairPolicy
+from remesh.tally import counts
+
+REVISION_ANNOTATION: Final = "deployment.kubernetes.io/revision"  # on a ReplicaSet; its newest is the Deployment's own
+
+
+def share(owner: Workload, above: Workload | None, repair: RepairPolicy) -> int:
+    """Pods of this owner that may be away at the same time by our doing; at least one.
+
+    The policy's `share` where it is set; else what the owner's own rolling update allows to be unavailable; else a
+    quarter. An ordered StatefulSet gives up one pod at a time whatever it says, as its controller replaces them.
+    """
+    desired = max(1, counts(owner).desired)
+    if owner.kind == "StatefulSet":
+        return 1
+    if repair.share is not None:
+        return max(1, int(desired * repair.share))
+    allowed = _max_unavailable(above if above is not None else owner, desired)
+    return max(1, allowed if allowed is not None else desired // 4)
+
+
+def _max_unavailable(workload: Workload, desired: int) -> int | None:
+    """Of its rolling update, in pods, rounded down as the Deployment controller does. None: it says nothing."""
+    strategy = workload.spec.strategy or workload.spec.update_strategy
+    if strategy is None or strategy.rolling_update is None:
+        return None
+    given = strategy.rolling_update.max_unavailable
+    if given is None or isinstance(given, int):
+        return given
+    digits = given.removesuffix("%")
+    return desired * int(digits) // 100 if digits.isdigit() and given.endswith("%") else None
+
+
+def unsettled(owner: Workload, above: Workload | None) -> str:
+    """Why this owner is left alone now: rolling out, paused, scaling or going away. Empty: it is settled."""
+    if owner.metadata.deletion_timestamp or (above and above.metadata.deletion_timestamp):
+        return "its owner is being deleted"
+    for each in (owner, above):
+        if each is not None and (reason := _busy(each)):
+            return f"{each.kind}/{each.metadata.name} {reason}"
+    if above is not None and (reason := _outdated(owner, above)):
+        return reason
+    return ""
+
+
+def _busy(workload: Workload) -> str:
+    spec, status = workload.spec, workload.status
+    if spec.paused:
+        return "is paused"
+    if status.observed_generation is not None and status.observed_generation < workload.metadata.generation:
+        return "has a change that its controller has not looked at yet"
+    numbers = counts(workload)
+    if workload.kind == "Deployment":
+        updated = status.updated_replicas or 0
+        return "is rolling out" if updated < numbers.desired or numbers.current > updated else ""
+    if workload.kind == "DaemonSet":
+        return "is rolling out" if _rolling_daemon_set(workload) else ""
+    if workload.kind == "StatefulSet":
+        return "is rolling out" if _rolling_stateful_set(workload) else ""
+    if numbers.current > numbers.desired:
+        return "is scaling down"
+    return ""
+
+
+def _rolling_daemon_set(workload: Workload) -> bool:
+    status, strategy = workload.status, workload.spec.update_strategy
+    if strategy is not None and strategy.type == "OnDelete":
+        return False
+    return (status.updated_number_scheduled or 0) < (status.desired_number_scheduled or 0)
+
+
+def _rolling_stateful_set(workload: Workload) -> bool:
+    status, strategy = workload.status, workload.spec.update_strategy
+    by_hand = strategy is not None and (
+        strategy.type == "OnDelete" or bool(strategy.rolling_update and strategy.rolling_update.partition)
+    )
+    return not by_hand and bool(status.update_revision) and status.current_revision != status.update_revision
+
+
+def _outdated(owner: Workload, above: Workload) -> str:
+    """An old ReplicaSet of a Deployment goes away by itself: its pods are not worth a repair."""
+    mine = (owner.metadata.annotations or {}).get(REVISION_ANNOTATION)
+    newest = (above.metadata.annotations or {}).get(REVISION_ANNOTATION)
+    if mine is not None and newest is not None and mine != newest:
+        return f"it belongs to revision {mine} of {above.kind}/{above.metadata.name}, which is at {newest}"
+    return ""
+
+
+def away(pods: Iterable[Pod]) -> int:
+    """Pods that are not Ready or are going: they use up the share too, whoever made them so."""
+    return sum(1 for pod in pods if not pod.ready or pod.metadata.deletion_timestamp is not None)
