@@ -21,7 +21,7 @@ def write_policy(policy: Policy, path: Path) -> Path:
 
 def policy_text(policy: Policy) -> str:
     """The policy as TOML. Its strings, numbers, booleans and arrays are written alike in JSON."""
-    document: dict[str, Any] = policy.model_dump(mode="json")
+    document: dict[str, Any] = policy.model_dump(mode="json", exclude_none=True)
     plain = {key: value for key, value in document.items() if not isinstance(value, dict)}
     sections = {key: value for key, value in document.items() if isinstance(value, dict)}
     parts = [_rows(plain), *(f"[{name}]\n{_rows(rows)}" for name, rows in sections.items())]

@@ -98,7 +98,7 @@ def start_flower(processes: "Processes", environment: dict[str, str]) -> str:
 
     port, password = free_port(5555), secrets.token_urlsafe(12)
     # Through the environment, because a command line can be read by everybody on the machine.
-    secret = {"FLOWER_BASIC_AUTH": f"remesh:{password}", "FLOWER_ADDRESS": "127.0.0.1", "FLOWER_PORT": str(port)}
+    secret = {"REMESH_FLOWER_BASIC_AUTH": f"remesh:{password}", "FLOWER_ADDRESS": "127.0.0.1", "FLOWER_PORT": str(port)}
     processes.start_python("flower", FLOWER, {**environment, **secret})
     url = f"http://127.0.0.1:{port}"
     note(f"flower    {url}  user remesh  password {password}")

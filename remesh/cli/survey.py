@@ -62,6 +62,7 @@ class Survey:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        _ = session.policy, session.profiles  # a malformed one is told even where there is nothing to judge
         self.cluster = session.cluster
         self.view = LiveView(session.cluster)
 
@@ -113,7 +114,7 @@ class Survey:
         if judged.decision.injector is None or not judged.repairable:
             return judged
         answer = self.dry_run(judged)
-        health = InjectorHealth(ready=self.ready(judged), probe=answer.probe)
+        health = InjectorHealth(ready=self.ready(judged), probe=answer.probe, own_template=True)
         return replace(self.judge(judged.obj, health), probe=answer)
 
     def prove_all(self, all_judged: list[Judged]) -> Iterator[Judged]:

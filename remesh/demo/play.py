@@ -49,7 +49,7 @@ class Plot:
     on: On = On.AUTO
     count: int = 40
     replicas: int = 1
-    outage: float = 45.0
+    outage: float = 70.0
     fault: Fault = Fault.KILLED
     flower: bool = False
 
@@ -90,7 +90,10 @@ class Play:
             self.screen.step(text)
         if not ending.healed:
             self._keep_logs = True
-            raise RepairIncomplete(f"{ending.total - ending.whole} of {ending.total} ReplicaSets are not healed")
+            raise RepairIncomplete(
+                f"{ending.total - ending.whole} of {ending.total} ReplicaSets are not healed, "
+                f"{ending.pods - ending.injected} of {ending.pods} pods are not Ready with the sidecar"
+            )
         self._linger()
 
     # Act 0
@@ -160,14 +163,18 @@ class Play:
     # Act 2
 
     def _recovery(self) -> datetime:
+        self._lasted = time.monotonic() - self._began
         self.screen.blank()
         self.screen.step("2. The injector comes back. remesh proves it by dry runs, opens the gate and nudges.")
         self._began = time.monotonic()
         self._bed.heal()
         back_at = datetime.now(UTC)
         with self.screen.block():
-            self._until(lambda: self._show().healed >= self.plot.count, HEAL_PATIENCE_SECONDS, "", fatal=False)
+            self._until(self._all_healed, HEAL_PATIENCE_SECONDS, "", fatal=False)
         return back_at
+
+    def _all_healed(self) -> bool:
+        return self._show().healed >= self.plot.count
 
     def _show(self) -> Scene:
         seen = self._stage.look()
@@ -175,7 +182,7 @@ class Play:
         scene = Scene(
             total=self.plot.count,
             stuck=seen.stuck,
-            healed=min(seen.whole, self._repaired()),
+            healed=min(seen.whole, self._ended()),
             gate=self._gate(),
             findings=", ".join(f"{number} {state}" for state, number in sorted(states.items())) or "none",
             seconds=time.monotonic() - self._began,
@@ -183,28 +190,33 @@ class Play:
         self.screen.show(scene)
         return scene
 
-    def _repaired(self) -> int:
-        return sum(1 for record in self.trail.read(types=[RecordType.OUTCOME]) if ended_well(record))
+    def _ended(self) -> int:
+        """Findings whose chain has its end."""
+        return len({record.finding_id for record in self.trail.read(types=[RecordType.OUTCOME]) if ended_well(record)})
 
     def _gate(self) -> str:
         gates = list(self._ledger.gates().values())
         if not gates:
-            return "none"
+            return "idle: nothing waits"
         return ("open" if gates[0].open else "closed") + (f": {gates[0].reason}" if gates[0].reason else "")
 
     # Act 3
 
     def _ending(self, stuck: int, back_at: datetime) -> Ending:
         seen = self._stage.look()
+        injected, pods = self._stage.injected()
         return Ending(
             stuck=stuck,
             whole=seen.whole,
             total=seen.total,
             back_at=back_at,
             now=datetime.now(UTC),
+            injected=injected,
+            pods=pods,
             records=self._records(),
             events=self._stage.events(),
             alone=self._stage.look(ALONE),
+            outage=self._lasted,
         )
 
     def _records(self) -> list[AuditRecord]:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from remesh.decide import counts, failure_text
@@ -12,14 +11,11 @@ from remesh.errors import ClusterError, NotFound
 from remesh.kube.api import Cluster
 from remesh.kube.config import load_access
 from remesh.kube.transport import KubeClient
-from remesh.objects import Workload
+from remesh.objects import Pod, Workload
 from remesh.testbed import InjectorWear, TestBed
 
 SHOP = "shop"
 ALONE = "left-alone"  # the same workload, but the demo's policy keeps remesh out of it
-# Kubernetes' own back-off of a ReplicaSet: 5 ms, doubled at every failure, 1000 s at most.
-FIRST_BACKOFF_SECONDS = 0.005
-LONGEST_BACKOFF_SECONDS = 1000.0
 READY_PATIENCE_SECONDS = 20.0
 
 
@@ -30,7 +26,6 @@ class Sight:
     total: int = 0
     stuck: int = 0  # refused, and without all their pods
     whole: int = 0  # all pods there and Ready
-    first_failure: datetime | None = None
 
 
 class Stage:
@@ -64,8 +59,12 @@ class Stage:
             total=len(found),
             stuck=sum(1 for each in failing if counts(each).current < counts(each).desired),
             whole=sum(1 for each in found if counts(each).ready >= counts(each).desired > 0),
-            first_failure=min((_failed_at(each) for each in failing), default=None),
         )
+
+    def injected(self) -> tuple[int, int]:
+        """Pods that are Ready and carry the sidecar, and all pods."""
+        pods: list[Pod] = self._cluster.list("Pod", SHOP)
+        return sum(1 for pod in pods if pod.ready and _has_container(pod, self._wear.sidecar)), len(pods)
 
     def events(self) -> int:
         """Kubernetes Events that the API server kept of the namespace."""
@@ -111,17 +110,6 @@ def deployment(name: str, replicas: int) -> dict[str, Any]:
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
 
-def next_retry(first_failure: datetime, now: datetime) -> float:
-    """Seconds until Kubernetes' own next try, by its back-off since the first failure. About: syncs take time, too."""
-    since = (now - first_failure).total_seconds()
-    pause = tried = FIRST_BACKOFF_SECONDS
-    while tried <= since:
-        pause = min(pause * 2, LONGEST_BACKOFF_SECONDS)
-        tried += pause
-    return tried - since
-
-
-def _failed_at(workload: Workload) -> datetime:
-    times = [each.last_transition_time for each in workload.status.conditions or () if each.type == "ReplicaFailure"]
-    text = next((each for each in times if each), "")
-    return datetime.fromisoformat(text) if text else datetime.now(UTC)
+def _has_container(pod: Pod, name: str) -> bool:
+    containers = (*(pod.spec.containers or ()), *(pod.spec.init_containers or ()))
+    return any(container.name == name for container in containers)

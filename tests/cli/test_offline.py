@@ -1,0 +1,126 @@
+"""`remesh explain -f`: no cluster, no Redis, the same decisions."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from remesh.cli import exits
+from tests.cli.conftest import Remesh
+
+CASES = Path(__file__).parents[1] / "cases" / "cases.jsonl"
+
+
+def test_every_public_case_gets_its_class_and_action(remesh: Remesh) -> None:
+    expected = [json.loads(line) for line in CASES.read_text(encoding="utf-8").splitlines()]
+    answer = remesh("explain", "-f", CASES, "-o", "jsonl")
+    found = [json.loads(line) for line in answer.out.splitlines()]
+    assert answer.code == 0
+    assert [(each["id"], each["class"], each["action"]) for each in found] == [
+        (case["id"], case["expect_class"], case["expect_action"]) for case in expected
+    ]
+    assert all(set(each) == {"id", "class", "action", "reason"} and each["reason"] for each in found)
+    assert len(found) == 87
+
+
+DEPLOYED = """
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: app-1, namespace: shop}
+spec:
+  replicas: 3
+  template:
+    metadata: {annotations: {linkerd.io/inject: enabled}}
+    spec: {containers: [{name: app, image: app}]}
+status:
+  replicas: 0
+  conditions:
+  - type: ReplicaFailure
+    status: "True"
+    reason: FailedCreate
+    message: >-
+      Internal error occurred: failed calling webhook "linkerd-proxy-injector.linkerd.io": failed to call webhook:
+      Post "https://linkerd-proxy-injector.linkerd.svc:443/?timeout=10s": dial tcp 10.0.0.1:443: connect: connection refused
+---
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: app-2, namespace: shop}
+spec: {replicas: 1}
+status: {replicas: 1, readyReplicas: 1}
+"""
+
+
+def test_a_manifest_of_several_documents(remesh: Remesh, tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(DEPLOYED)
+    answer = remesh("explain", "-f", path, "-o", "jsonl")
+    first, second = (json.loads(line) for line in answer.out.splitlines())
+    assert (first["class"], first["action"]) == ("webhook_connection_refused", "wait_for_injector")
+    assert (second["class"], second["action"]) == ("healthy", "none")
+    assert "app-1" in first["id"]
+
+
+def test_a_list_is_taken_apart(remesh: Remesh, tmp_path: Path) -> None:
+    items = list(yaml.safe_load_all(DEPLOYED))
+    path = tmp_path / "list.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    assert len(remesh("explain", "-f", path, "-o", "jsonl").out.splitlines()) == 2
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_documents_carry_the_whole_decision(remesh: Remesh, tmp_path: Path, output: str) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(DEPLOYED)
+    document = yaml.safe_load(remesh("explain", "-f", path, "-o", output).out)
+    assert document["kind"] == "DecisionList"
+    assert document["items"][0]["after_recovery"] == "nudge_owner"
+    assert document["items"][0]["injector"]["mesh"] == "linkerd"
+
+
+def test_the_table_has_one_line_for_each(remesh: Remesh, tmp_path: Path) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(DEPLOYED)
+    lines = remesh("explain", "-f", path).out.splitlines()
+    assert lines[0].split() == ["ID", "CLASS", "ACTION", "REASON"]
+    assert "wait_for_injector, then nudge_owner" in lines[1]
+    assert len(lines) == 3
+
+
+def test_a_hostile_name_does_not_reach_the_terminal(remesh: Remesh, tmp_path: Path) -> None:
+    path = tmp_path / "evil.json"
+    path.write_text(
+        json.dumps({"kind": "ReplicaSet", "metadata": {"name": "\x1b[31m\r[bold]x"}, "spec": {"replicas": 0}})
+    )
+    for output in ("table", "json", "yaml", "jsonl"):
+        answer = remesh("explain", "-f", path, "-o", output)
+        assert answer.code == 0
+        assert "\x1b" not in answer.out
+        assert "\r" not in answer.out
+        assert "[bold]x" in answer.out
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("kind: [", "not YAML"),
+        ("", "no document"),
+        ("- a\n- b\n", "mapping"),
+        ("apiVersion: v1\n", "kind: missing"),
+        ('{"kind": "ReplicaSet"}\n{"kind": \n', "not JSON"),
+        ("kind: ReplicaSet\nspec: {replicas: many}\n", "spec.replicas"),
+    ],
+)
+def test_a_file_that_cannot_be_right(remesh: Remesh, tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "broken.yaml"
+    path.write_text(text)
+    answer = remesh("explain", "-f", path)
+    assert answer.code == exits.USAGE
+    assert words in answer.line
+    assert "broken.yaml" in answer.line
+
+
+def test_a_file_that_is_not_there(remesh: Remesh, tmp_path: Path) -> None:
+    answer = remesh("explain", "-f", tmp_path / "gone.yaml")
+    assert answer.code == exits.USAGE
+    assert "gone.yaml" in answer.line
