@@ -5,12 +5,14 @@ import json
 import signal
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NoReturn
 
 from remesh.testbed import Fault, InjectorWear
 from tests.cluster import build, control
 from tests.cluster.cluster import DEFAULT_NODES, RealCluster
 from tests.cluster.errors import ClusterError
+from tests.cluster.istio import ISTIO_WEAR, IstioCluster
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -41,6 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     up = commands.add_parser("up", help="start a cluster and keep it until Ctrl-C")
     up.add_argument("--nodes", type=_positive, default=DEFAULT_NODES, help="how many (default: %(default)s)")
     up.add_argument("--replicas", type=_positive, default=1, help="of the injector (default: %(default)s)")
+    up.add_argument("--istio", action="store_true", help="the real Istio in the controllable injector's place")
     up.add_argument("--failure-policy", choices=["Fail", "Ignore"], default="Fail", help="(default: %(default)s)")
     up.add_argument("--json", action="store_true", help="say where it is as one line of JSON")
     up.set_defaults(command=_up)
@@ -74,8 +77,9 @@ def _fault(text: str) -> Fault:
 def _up(arguments: argparse.Namespace) -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with control.Socket(arguments.name) as socket:
-        wear = InjectorWear(replicas=arguments.replicas, failure_policy=arguments.failure_policy)
-        cluster = RealCluster.start(wear, nodes=arguments.nodes)
+        kind, clothes = (IstioCluster, ISTIO_WEAR) if arguments.istio else (RealCluster, InjectorWear())
+        wear = replace(clothes, replicas=arguments.replicas, failure_policy=arguments.failure_policy)
+        cluster = kind.start(wear, nodes=arguments.nodes)
         try:
             _announce(arguments, control.describe(arguments.name, cluster))
             socket.serve(cluster)

@@ -1,6 +1,5 @@
 """`RealCluster`: a real control plane with a controllable injector, as a `TestBed`."""
 
-import json
 import signal
 from pathlib import Path
 from typing import Literal, Self
@@ -8,14 +7,13 @@ from typing import Literal, Self
 from remesh.testbed import Fault, InjectorWear
 from tests.cluster import build, network
 from tests.cluster.api import Api, Object
-from tests.cluster.controlplane import ControlPlane, Tuning
+from tests.cluster.controlplane import ControlPlane, Tuning, is_own
 from tests.cluster.errors import FaultUnavailable
 from tests.cluster.injector import Injector
 from tests.cluster.nodes import Nodes
 from tests.cluster.processes import Processes
 from tests.cluster.replicas import Admission
 from tests.cluster.served import ServedInjector, create_namespace
-from tests.cluster.wait import whole_lines
 from tests.cluster.workloads import meshed_namespace, namespace
 
 DEFAULT_WEAR = InjectorWear()
@@ -110,7 +108,7 @@ class RealCluster:
 
     def writes(self) -> list[Object]:
         """Every write so far by anyone but the cluster's own components: the API server's audit events."""
-        return [json.loads(line) for line in whole_lines(self.control_plane.audit_log)]
+        return [event for event in self.control_plane.audit_events() if not is_own(event)]
 
     def user_kubeconfig(self, user: str, *groups: str) -> Path:
         """A kubeconfig of another user; without groups it may do nothing until RBAC says otherwise."""

@@ -11,7 +11,7 @@ from tests.cluster.api import Api, Object
 from tests.cluster.errors import ApiError
 from tests.cluster.network import Network
 from tests.cluster.processes import Processes
-from tests.cluster.wait import wait_for
+from tests.cluster.wait import wait_for, whole_lines
 
 # On a busy machine of two cores; a quiet one needs three seconds.
 READY_SECONDS = 120.0
@@ -25,23 +25,19 @@ IDENTITIES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "injector": ("injector", ("system:masters",)),
 }
 
-# Every write of anyone but the cluster's own components, with its author: proof of what was and was not done.
+# The cluster's own components, among them an Istio that it runs: what they write is not told as somebody's doing.
+OWN_USERS = ("kwok", "injector", "system:apiserver", "system:kube-scheduler", "system:kube-controller-manager")
+OWN_GROUPS = ("system:serviceaccounts:kube-system", "system:serviceaccounts:istio-system")
+# Every write of anyone else, with its author: proof of what was and was not done. And every pod that is created by
+# anyone, with what each webhook made of it.
 AUDIT_POLICY: Object = {
     "apiVersion": "audit.k8s.io/v1",
     "kind": "Policy",
     "omitStages": ["RequestReceived", "ResponseStarted"],
     "rules": [
-        {
-            "level": "None",
-            "users": [
-                "kwok",
-                "injector",
-                "system:apiserver",
-                "system:kube-scheduler",
-                "system:kube-controller-manager",
-            ],
-        },
-        {"level": "None", "userGroups": ["system:serviceaccounts:kube-system"]},
+        {"level": "Metadata", "verbs": ["create"], "resources": [{"group": "", "resources": ["pods"]}]},
+        {"level": "None", "users": list(OWN_USERS)},
+        {"level": "None", "userGroups": list(OWN_GROUPS)},
         {"level": "Metadata", "verbs": ["create", "update", "patch", "delete", "deletecollection"]},
     ],
 }
@@ -117,17 +113,20 @@ class ControlPlane:
         """The kubeconfig that a process inside the cluster's network uses."""
         return self.directory / f"{identity}.kubeconfig"
 
-    def user_kubeconfig(self, user: str, groups: tuple[str, ...]) -> Path:
-        """A kubeconfig, for the host, of any user: a client certificate that the API server trusts."""
+    def user_kubeconfig(self, user: str, groups: tuple[str, ...], *, inside: bool = False) -> Path:
+        """A kubeconfig of any user: a client certificate that the API server trusts.
+
+        For the host, or for a process inside the cluster's network.
+        """
         pair = pki.issue(self.ca, user, organizations=groups)
         certificate, key = pair.write(self.directory, f"user-{secrets.token_hex(4)}")
         identity = {"client-certificate": str(certificate), "client-key": str(key)}
-        return self._kubeconfig(f"{certificate.stem}.kubeconfig", self._outside, identity)
+        server = self._inside if inside else self._outside
+        return self._kubeconfig(f"{certificate.stem}.kubeconfig", server, identity)
 
-    @property
-    def audit_log(self) -> Path:
-        """The API server's own audit log, JSON lines."""
-        return self.directory / "audit.log"
+    def audit_events(self) -> list[Object]:
+        """The API server's own account so far: everything that `AUDIT_POLICY` has it write down."""
+        return [json.loads(line) for line in whole_lines(self.directory / "audit.log")]
 
     def _is_ready(self) -> bool:
         self.processes.raise_if_dead("etcd", "kube-apiserver")
@@ -188,6 +187,12 @@ class ControlPlane:
         path.touch(mode=0o600)
         path.write_text(json.dumps(config, indent=1))
         return path
+
+
+def is_own(event: Object) -> bool:
+    """Whether an audit event tells what one of the cluster's own components did."""
+    user = event["user"]
+    return user["username"] in OWN_USERS or not set(OWN_GROUPS).isdisjoint(user.get("groups", ()))
 
 
 def _arguments(directory: Path, network: Network, tuning: Tuning) -> dict[str, list[str]]:

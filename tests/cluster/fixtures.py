@@ -1,7 +1,7 @@
 """Pytest fixtures for the real control plane; `tests/conftest.py` loads them.
 
 `real_cluster` is one cluster for the whole session, `meshed_namespace` a fresh namespace in it for one test.
-A test that uses them is marked `real`.
+`istio_cluster` and `istio_namespace` are the same with the real Istio. A test that uses them is marked `real`.
 """
 
 import os
@@ -15,6 +15,8 @@ from tests.cluster import build
 from tests.cluster.cluster import RealCluster
 from tests.cluster.controlplane import Tuning
 from tests.cluster.errors import ApiError
+from tests.cluster.istio import IstioCluster, istio_wear
+from tests.cluster.istio import unavailable_reason as istio_unavailable_reason
 
 # The shortest that leaves a busy machine time to answer; a hanging injector costs every creation this long.
 WEBHOOK_TIMEOUT_SECONDS = 2
@@ -36,20 +38,45 @@ def real_cluster() -> Iterator[RealCluster]:
 @pytest.fixture
 def meshed_namespace(real_cluster: RealCluster) -> Iterator[str]:
     """The name of a fresh namespace whose pods get the sidecar. Afterwards faults are healed and it is deleted."""
-    name = real_cluster.create_namespace(f"test-{secrets.token_hex(4)}")
-    yield name
-    real_cluster.reset_webhook()
-    real_cluster.heal()
-    delete_namespace(real_cluster, name)
+    yield from _fresh_namespace(real_cluster)
+
+
+@pytest.fixture(scope="session")
+def istio_cluster() -> Iterator[IstioCluster]:
+    """A real control plane with a real Istio, two istiods on two of three nodes. Skips where there can be none.
+
+    Its webhook configuration is as Istio has it: `failurePolicy: Fail`, and 10 s for every call to a frozen istiod.
+    """
+    _require(istio_unavailable_reason())
+    cluster = IstioCluster.start(istio_wear(replicas=2), tuning=Tuning(controller_qps=CONTROLLER_QPS))
+    yield cluster
+    cluster.stop()
+
+
+@pytest.fixture
+def istio_namespace(istio_cluster: IstioCluster) -> Iterator[str]:
+    """As `meshed_namespace`, in the cluster that has Istio."""
+    yield from _fresh_namespace(istio_cluster)
 
 
 def require_control_plane() -> None:
     """Skip the test, with the reason, where no control plane can be had; in CI fail it."""
-    reason = build.unavailable_reason()
+    _require(build.unavailable_reason())
+
+
+def _require(reason: str | None) -> None:
     if reason and os.environ.get("CI"):
         pytest.fail(reason, pytrace=False)
     if reason:
         pytest.skip(reason)
+
+
+def _fresh_namespace(cluster: RealCluster) -> Iterator[str]:
+    name = cluster.create_namespace(f"test-{secrets.token_hex(4)}")
+    yield name
+    cluster.reset_webhook()
+    cluster.heal()
+    delete_namespace(cluster, name)
 
 
 def delete_namespace(cluster: RealCluster, name: str) -> None:

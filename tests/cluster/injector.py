@@ -9,7 +9,7 @@ from tests.cluster.api import Api
 from tests.cluster.nodes import Nodes
 from tests.cluster.processes import Processes
 from tests.cluster.replicas import Admission, WebhookReplicas
-from tests.cluster.served import CONFIGURATIONS, PROBE_NAMESPACE, ServedInjector, create_namespace
+from tests.cluster.served import CONFIGURATIONS, PROBE_NAMESPACE, ServedInjector, ca_bundle, create_namespace
 from tests.cluster.workloads import meshed_namespace
 
 
@@ -45,7 +45,7 @@ class Injector(ServedInjector):
     def reset_configuration(self) -> None:
         """Make the webhook configuration what the wear says, whether it was changed or deleted."""
         url = None if self._net.isolated else f"https://127.0.0.1:{self._net.ports.injector}{self.wear.path}"
-        wanted = injector_objects.configuration(self.wear, self._ca.certificate_pem, url)
+        wanted = injector_objects.configuration(self.wear, ca_bundle(self._ca), url)
         self._api.ensure(CONFIGURATIONS, wanted)
         self._api.patch(self._configuration, {"webhooks": wanted["webhooks"]})
 
@@ -64,4 +64,4 @@ class Injector(ServedInjector):
 
     def _behave(self) -> None:
         self._webhooks.reset_mode()
-        self._patch_ca(self._ca.certificate_pem)
+        self._put_bundle(ca_bundle(self._ca))

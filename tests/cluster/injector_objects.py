@@ -1,7 +1,5 @@
 """The objects of an injector in the clothes of an `InjectorWear`: as its Helm chart would make them, no more."""
 
-import base64
-
 from remesh.testbed import InjectorWear
 from tests.cluster.api import Object
 
@@ -38,9 +36,9 @@ def deployment(wear: InjectorWear) -> Object:
     }
 
 
-def configuration(wear: InjectorWear, ca_pem: bytes, url: str | None) -> Object:
+def configuration(wear: InjectorWear, ca_bundle: str, url: str | None) -> Object:
     """The MutatingWebhookConfiguration; it calls the Service, or the `url` where the Service cannot be reached."""
-    reach: Object = {"caBundle": base64.b64encode(ca_pem).decode()}
+    reach: Object = {"caBundle": ca_bundle}
     if url is None:
         reach["service"] = {
             "namespace": wear.namespace,

@@ -20,11 +20,11 @@ LISTENING_SECONDS = 60.0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Admission:
-    """One admission call that the injector answered, as it wrote it down itself."""
+    """One admission call, as the controllable injector wrote it down, or for Istio the API server."""
 
     time: float  # seconds since the epoch, when the call came in
     milliseconds: float  # until the answer
-    outcome: str  # injected, skipped, bare, denied or error
+    outcome: str  # injected, skipped, bare, denied or error; for Istio see istio_admissions.py
     dry_run: bool
     namespace: str
     name: str  # the pod's name, or its generateName

@@ -72,7 +72,7 @@ class ServedInjector(abc.ABC):
 
         The API server follows within moments; nothing is waited for.
         """
-        self._patch_webhooks({key: key for key in fields}, fields)
+        self._patch_webhooks(fields)
 
     def inject_fault(self, fault: Fault, delay_ms: int) -> None:
         """See `TestBed.inject_fault`. Raises `FaultUnavailable` for a fault that this injector cannot have."""
@@ -120,19 +120,18 @@ class ServedInjector(abc.ABC):
         }
 
     def _wrong_ca(self) -> None:
-        self._patch_ca(pki.authority("stranger").certificate_pem)
+        self._put_bundle(ca_bundle(pki.authority("stranger")))
         self._wait_probe(injected=False)
 
-    def _patch_ca(self, certificate_pem: bytes) -> None:
-        bundle = base64.b64encode(certificate_pem).decode()
-        self._patch_webhooks({"caBundle": "clientConfig/caBundle"}, {"caBundle": bundle})
+    def _put_bundle(self, bundle: str) -> None:
+        self._patch_webhooks({"clientConfig/caBundle": bundle})
 
-    def _patch_webhooks(self, paths: Mapping[str, str], values: Mapping[str, object]) -> None:
+    def _patch_webhooks(self, fields: Mapping[str, object]) -> None:
         webhooks = self._api.get(self._configuration)["webhooks"]
         changes = [
-            {"op": "add", "path": f"/webhooks/{index}/{paths[key]}", "value": value}
+            {"op": "add", "path": f"/webhooks/{index}/{path}", "value": value}
             for index in range(len(webhooks))
-            for key, value in values.items()
+            for path, value in fields.items()
         ]
         self._api.patch(self._configuration, changes, kind="json")
 
@@ -202,6 +201,11 @@ class ServedInjector(abc.ABC):
         pods = self._api.items(f"{self._namespace}/pods", labelSelector=selector)
         settled = len(pods) == replicas and all(is_ready(item) for item in pods)
         return pods if settled else None
+
+
+def ca_bundle(ca: pki.KeyPair) -> str:
+    """An authority as a webhook configuration carries it."""
+    return base64.b64encode(ca.certificate_pem).decode()
 
 
 def create_namespace(api: Api, body: Object) -> None:

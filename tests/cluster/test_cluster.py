@@ -10,6 +10,7 @@ from remesh.testbed import TestBed as Bed
 from tests.cluster import RealCluster, workloads
 from tests.cluster.api import Api, Object
 from tests.cluster.errors import ApiError
+from tests.cluster.looks import failure_of, nudge, pods, ready_pods
 from tests.cluster.wait import wait_for
 
 pytestmark = pytest.mark.real
@@ -31,32 +32,6 @@ FAILURES = {
 def as_test_bed(cluster: RealCluster) -> Bed:
     """The type checker's proof that a `RealCluster` is a `TestBed`."""
     return cluster
-
-
-def pods(cluster: RealCluster, namespace: str, app: str) -> list[Object]:
-    return cluster.api.items(workloads.collection("Pod", namespace), labelSelector=f"app={app}")
-
-
-def ready_pods(cluster: RealCluster, namespace: str, app: str, count: int) -> list[Object]:
-    def look() -> list[Object] | None:
-        found = pods(cluster, namespace, app)
-        return found if len(found) == count and all(map(workloads.is_ready, found)) else None
-
-    return wait_for(look, f"{count} pods of {app} to be Ready", timeout=60)
-
-
-def failure_of(cluster: RealCluster, namespace: str, name: str) -> str:
-    def look() -> str | None:
-        found = cluster.api.get(workloads.path("ReplicaSet", namespace, name))
-        message: str | None = workloads.condition(found, "ReplicaFailure").get("message")
-        return message
-
-    return wait_for(look, f"{name} to be refused its pods", timeout=60)
-
-
-def nudge(cluster: RealCluster, kind: str, namespace: str, name: str) -> None:
-    change = {"metadata": {"annotations": {"test.remesh.dev/nudge": secrets.token_hex(4)}}}
-    cluster.api.patch(workloads.path(kind, namespace, name), change)
 
 
 @pytest.mark.parametrize(
