@@ -15,11 +15,12 @@ from typing import Any
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from celery import Celery
-from celery.backends.redis import RedisBackend
 from kombu import entity
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError, ResponseError
 
+from remesh import logs
+from remesh.celery_parts import CompleteEvents, QuietResults
 from remesh.errors import BrokerError, BrokerUnreachable, ConfigError, UsageError
 from remesh.models import Action, RepairRequest
 from remesh.redisdb import (
@@ -48,16 +49,7 @@ TASKS: dict[Action, str] = {Action.NUDGE_OWNER: TASK_NUDGE, Action.RECREATE_POD:
 SOCKET_SECONDS = 15.0
 RESULT_SECONDS = 24 * 3600
 
-
-class ResultBackend(RedisBackend):  # type: ignore[misc]
-    """Celery's Redis backend, without a subscription to the result of each task that is sent.
-
-    Nobody waits that way; outcomes are in ledger and trail. It would cost a connection, two commands more per task, and
-    five seconds at the first send while Redis is away.
-    """
-
-    def on_task_call(self, producer: Any, task_id: str) -> None:
-        """Do nothing."""
+log = logs.get("queue")
 
 
 def make_app(settings: Settings, *, consumes: bool = True) -> Celery:
@@ -71,7 +63,8 @@ def make_app(settings: Settings, *, consumes: bool = True) -> Celery:
     results = endpoint(settings.redis_url.get_secret_value(), "REMESH_REDIS_URL")
     prefix = key_base(settings.key_prefix, settings.cluster) + "celery:"
     socket_seconds = SOCKET_SECONDS if consumes else ANSWER_SECONDS
-    app = Celery("remesh", set_as_current=consumes)  # Flower asks the current application for results
+    # Flower asks the current application for results.
+    app = Celery("remesh", set_as_current=consumes, events=CompleteEvents)
     app.config_from_object(
         _broker_settings(broker, prefix, socket_seconds)
         | _result_settings(results, prefix, socket_seconds)
@@ -190,7 +183,7 @@ def _broker_settings(broker: Endpoint, prefix: str, socket_seconds: float) -> di
 
 
 def _result_settings(results: Endpoint, prefix: str, socket_seconds: float) -> dict[str, Any]:
-    path = f"{ResultBackend.__module__}:{ResultBackend.__qualname__}"
+    path = f"{QuietResults.__module__}:{QuietResults.__qualname__}"
     return {
         "result_backend": results.url,
         "override_backends": {"redis": path, "rediss": path},

@@ -6,7 +6,6 @@ line on standard error and the exit code of `remesh.errors`.
 
 import os
 import sys
-from collections.abc import Callable
 from typing import Any, NoReturn
 
 import click
@@ -30,8 +29,11 @@ def _celery_command() -> str:
     return (context.invoked_subcommand or "") if context is not None else ""
 
 
+COMMAND = _celery_command()
+
+
 def _refused(error: RemeshError) -> NoReturn:
-    print(f"{_celery_command() or 'worker'}: {error}", file=sys.stderr)
+    print(f"{COMMAND or 'worker'}: {error}", file=sys.stderr)
     raise SystemExit(error.exit_code) from None
 
 
@@ -45,7 +47,7 @@ def _make() -> tuple[Celery, Settings, ContextSource]:
 
 def _loaded() -> tuple[Celery, Settings, ContextSource]:
     """At the command line an error is one line; another importer gets the error itself."""
-    if not _celery_command():
+    if not COMMAND:
         return _make()
     try:
         return _make()
@@ -122,5 +124,5 @@ def require_password(basic_auth: "list[str] | tuple[str, ...]", oauth: str) -> N
             raise ConfigError(f"{FLOWER_VARIABLE} must be user:password (several with commas between); correct it")
 
 
-_on_command: dict[str, Callable[[], None]] = {"flower": _prepare_flower}
-_on_command.get(_celery_command(), lambda: None)()
+if COMMAND == "flower":
+    _prepare_flower()

@@ -43,9 +43,8 @@ from workers.verify import Sight, Tally, active, tally, watch
 
 log = logs.get("worker")
 
-# Longer than the longest pause between two renewals (a dry run), so that only a dead worker loses it. Far below the
-# visibility time-out, so that a redelivered task finds it free.
-LEASE_SECONDS: Final = 60.0
+# Renewed before every write and at every look, so it may be short: a worker's death holds up its successor so long.
+LEASE_SECONDS: Final = 20.0
 
 Progress = Callable[[str, dict[str, int]], None]
 """Told what a repair is at, such as "verifying", with numbers."""

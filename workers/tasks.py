@@ -22,7 +22,7 @@ log = logs.get("worker.tasks")
 
 Contexts = Callable[[], RepairContext]
 
-# 2 + 4 + 8 + 16 + 30 s: longer than a lease lasts after its worker died, and each far below the visibility time-out.
+# 2 + 4 + 8 + 16 + 30 s: longer than a lease lasts after its worker died, or than a repair takes that holds it.
 MAX_RETRIES: Final = 5
 LONGEST_COUNTDOWN_SECONDS: Final = 30
 
