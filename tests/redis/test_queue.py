@@ -183,6 +183,27 @@ def test_results_are_kept_apart_by_cluster_and_end(app: Celery, real: RedisClien
     assert 0 < int(real.ttl(str(key))) <= 24 * 3600
 
 
+def test_an_event_that_comes_while_others_are_published_is_not_lost() -> None:
+    published: list[str] = []
+    with app_for("redis://127.0.0.1:1") as app:
+        dispatcher = app.events.Dispatcher(buffer_group=["task"], enabled=False)
+
+        class Producer:
+            """Publishes slowly: a task of another thread ends meanwhile."""
+
+            def publish(self, events: list[dict[str, Any]], **_: object) -> None:
+                if not published:
+                    dispatcher.send("task-succeeded")
+                published.extend(event["type"] for event in events)
+
+        dispatcher.producer, dispatcher.enabled = Producer(), True
+        dispatcher.send("task-started")
+        dispatcher.flush()
+        dispatcher.flush()
+        dispatcher.flush()
+    assert published == ["task-started", "task-succeeded"]
+
+
 def test_the_settings_under_which_a_redis_restart_loses_nothing_stay() -> None:
     with app_for("redis://host") as app:
         conf, transport = app.conf, app.conf.broker_transport_options
