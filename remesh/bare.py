@@ -3,15 +3,17 @@
 The principles stand in `remesh.decide`, which calls this.
 """
 
+from datetime import datetime
 from typing import Final
 
 from remesh.classify import base_class, classify
-from remesh.meshes import Expect, Profiles
+from remesh.meshes import Expect, MeshProfile, Profiles
 from remesh.models import Action, BaseClass, Decision, FailureClass, Observed, Probe
-from remesh.objects import Pod
+from remesh.objects import Namespace, Pod
 from remesh.policy import Policy
 from remesh.refused import NUDGED_KINDS
 from remesh.sidecars import Claim, asked_for, claims_of, named_injector, surroundings
+from remesh.tally import parse_time
 from remesh.verdicts import PERSISTENT, answer, closed, denied_by_policy, leaving, short, terminating
 
 MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
@@ -94,14 +96,14 @@ def _of_bare(observed: Observed, pod: Pod, policy: Policy, claim: Claim) -> Deci
     if claim.profile.is_injector(meta.namespace, meta.labels, claim.injector.service_namespace):
         reason = f"it belongs to {title}'s injector itself"
         return _bare(FailureClass.NOT_APPLICABLE, Action.NEVER_TOUCH, "injector_itself", reason, claim)
-    barred = _barred(observed, pod, policy)
+    barred = _barred(observed, pod, policy, claim)
     if barred is not None:
         failure, code, reason = barred
         return _bare(failure, Action.REPORT_ONLY, code, reason, claim)
     return _gated(observed, claim)
 
 
-def _barred(observed: Observed, pod: Pod, policy: Policy) -> tuple[FailureClass, str, str] | None:
+def _barred(observed: Observed, pod: Pod, policy: Policy, claim: Claim) -> tuple[FailureClass, str, str] | None:
     """Why a bare pod is only reported, whatever its injector does."""
     scope, repair, controller = policy.scope, policy.repair, pod.metadata.controller
     missing, outside = FailureClass.MISSING_SIDECAR, FailureClass.NOT_APPLICABLE
@@ -111,11 +113,40 @@ def _barred(observed: Observed, pod: Pod, policy: Policy) -> tuple[FailureClass,
         return outside, "no_controller", "nobody would create it again; policy repair.bare_pods allows it"
     if controller is not None and not repair.job_pods and _runs_once(controller.kind, pod):
         return outside, "job_pod", "evicting it fails or repeats its work; policy repair.job_pods allows it"
-    if observed.webhook_older is False:
+    if not repair.older_pods and _older_than_request(observed, pod, claim):
         return missing, "older_than_mesh", "it is older than the webhook or the request: adopting it is a rollout"
     if observed.attempts >= repair.max_attempts:
         return missing, "attempts_used_up", f"{observed.attempts} repairs failed"
     return None
+
+
+def _older_than_request(observed: Observed, pod: Pod, claim: Claim) -> bool:
+    """True if the pod was created before the webhook, or before its namespace asked: nothing was missed then."""
+    if observed.webhook_older is not None:
+        return not observed.webhook_older
+    created = parse_time(pod.metadata.creation_timestamp)
+    if created is None:
+        return False
+    configured = observed.configured.get(claim.injector.configuration)
+    asked = requested_since(observed.namespace, claim.profile)
+    return any(since is not None and created < since for since in (configured, asked))
+
+
+def requested_since(namespace: Namespace | None, profile: MeshProfile) -> datetime | None:
+    """When the namespace's request for this mesh last changed, as its managed fields tell. None: they do not.
+
+    Source: metadata.managedFields; an entry's time moves when its manager changes any of its fields, so it may be
+    later than the request itself. The error is to the safe side: the pod is then reported and not replaced.
+    """
+    if namespace is None:
+        return None
+    wanted = [(f"f:{place.kind}s", f"f:{place.key}") for place in profile.asks.places if place.on == "namespace"]
+    times = [
+        parse_time(entry.time)
+        for entry in namespace.metadata.managed_fields or ()
+        if any(key in entry.fields_v1.get("f:metadata", {}).get(kind, {}) for kind, key in wanted)
+    ]
+    return max((time for time in times if time is not None), default=None)
 
 
 def _runs_once(owner_kind: str, pod: Pod) -> bool:

@@ -18,6 +18,7 @@ from remesh.meshes import Profiles, pod_creation_rules
 from remesh.models import Decision, Finding, InjectorHealth, ObjectRef, Observed, Probe, finding_id
 from remesh.objects import (
     Namespace,
+    NamespaceMeta,
     NamespaceStatus,
     ObjectMeta,
     Pod,
@@ -257,7 +258,7 @@ def _namespace(obj: Workload | Pod, context: Mapping[str, Any]) -> Namespace:
     """The namespace as the document tells it; without a word about it, one without labels and annotations."""
     given = _mapping(context.get("namespace") or {}, "object.context.namespace")
     leaving = given.get("deletionTimestamp")
-    meta = ObjectMeta(
+    meta = NamespaceMeta(
         name=obj.metadata.namespace,
         labels=_strings(given.get("labels"), "object.context.namespace.labels"),
         annotations=_strings(given.get("annotations"), "object.context.namespace.annotations"),

@@ -169,8 +169,9 @@ class Observed:
     stuck_seconds: float | None = None
     attempts: int = 0  # repairs that already failed for this owner and template
     exists: bool = True  # False: the object is only a manifest, or was refused at creation
-    # False: the pod is older than the webhook or the namespace's request for injection. None: not known.
+    # False: the pod is older than the webhook or the namespace's request for injection. None: `configured` tells.
     webhook_older: bool | None = None
+    configured: dict[str, datetime] = field(default_factory=dict)  # when each webhook configuration was created
     no_events: bool = False  # True: known that its controller wrote no Kubernetes Event, so it is not retrying
     notes: dict[str, Any] = field(default_factory=dict)
 

@@ -154,8 +154,19 @@ class NamespaceStatus(Slim):
     phase: str = ""
 
 
+class ManagedFields(Slim):
+    """Who set which fields, and when one of them last changed."""
+
+    time: str | None = None
+    fields_v1: dict[str, Any] = msgspec.field(default_factory=dict, name="fieldsV1")
+
+
+class NamespaceMeta(ObjectMeta):
+    managed_fields: list[ManagedFields] | None = None  # only here: on pods it would be most of their weight
+
+
 class Namespace(Slim):
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: NamespaceMeta = msgspec.field(default_factory=NamespaceMeta)
     status: NamespaceStatus = msgspec.field(default_factory=NamespaceStatus)
 
     @property

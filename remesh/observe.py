@@ -21,6 +21,9 @@ class View(Protocol):
     def webhooks(self) -> list[tuple[str, Webhook]]:
         """Every live mutating webhook with the name of its configuration."""
 
+    def configured(self) -> dict[str, datetime]:
+        """When each live webhook configuration was created, by name."""
+
 
 def observe(
     obj: Workload | Pod,
@@ -38,6 +41,7 @@ def observe(
         obj=obj,
         namespace=view.namespace(obj.metadata.namespace),
         webhooks=view.webhooks(),
+        configured=view.configured() if isinstance(obj, Pod) else {},
         message=message,
         health=health,
         current=current,

@@ -85,6 +85,8 @@ class RepairPolicy(Section):
     """Part of an owner's pods replaced at once. Default: as its own rolling update allows, else a quarter."""
     bare_pods: bool = False
     """Recreate pods that have no controller."""
+    older_pods: bool = False
+    """Recreate bare pods that are older than the webhook or their namespace's request: adopts a mesh for them."""
     job_pods: bool = False
     """Recreate pods of Jobs."""
 

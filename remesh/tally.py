@@ -3,10 +3,11 @@
 Source: the status fields of each kind in the Kubernetes API reference.
 """
 
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from remesh.objects import Workload
+from remesh.objects import WebhookConfiguration, Workload
 
 COUNTED_KINDS: Final = frozenset(
     {"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "Deployment"}
@@ -107,3 +108,9 @@ def parse_time(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return parsed if parsed.tzinfo is not None else None
+
+
+def created_times(configurations: Iterable[WebhookConfiguration]) -> dict[str, datetime]:
+    """When each webhook configuration was created, by name."""
+    times = ((each.metadata.name, parse_time(each.metadata.creation_timestamp)) for each in configurations)
+    return {name: time for name, time in times if time is not None}

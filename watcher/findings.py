@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from remesh.models import Finding
+from remesh.models import Action, Decision, Finding
 
+REPAIRS = (Action.NUDGE_OWNER, Action.RECREATE_POD)
 CRITICAL = ("system-cluster-critical", "system-node-critical")  # Kubernetes' own priority classes
 
 # A refusal may be short-lived: an injector that just came up denies before its caches are synced, a quota is raised.
@@ -29,6 +30,11 @@ class State(StrEnum):
     QUARANTINED = "quarantined"  # left alone until template or webhook change
 
 
+def repair_of(judged: Decision | Finding) -> Action | None:
+    """What would repair it, now or once its injector works; None if nothing that remesh does."""
+    return next((each for each in (judged.action, judged.after_recovery) if each in REPAIRS), None)
+
+
 @dataclass(slots=True)
 class Tracked:
     """One finding and its state."""
@@ -45,6 +51,13 @@ class Tracked:
     def gate(self) -> str:
         """Key of the injector whose gate it waits behind."""
         return self.finding.injector.key if self.finding.injector else ""
+
+    @property
+    def owner_uid(self) -> str:
+        """UID that attempts and quarantine are counted by: of the pod's controller, or of the workload itself."""
+        finding = self.finding
+        owned = finding.ref.kind == "Pod" and finding.owner is not None
+        return finding.owner.uid if owned and finding.owner else finding.ref.uid
 
     @property
     def order(self) -> tuple[bool, datetime, str]:

@@ -45,6 +45,7 @@ class Gate:
     probe_seconds: float | None = None
     ready: int | None = None  # ready endpoints; None for a webhook with a URL
     canary_passed: bool = False
+    lost: tuple[str, ...] = ()  # nodes of endpoints that do not count
 
     @property
     def releases(self) -> bool:
@@ -81,12 +82,16 @@ def after_probe(gate: Gate, seen: Seen, policy: GatePolicy) -> Gate:
     return replace(gate, status=GateStatus.OPEN, passed=passed, code="open", reason=reason, probe_seconds=seen.seconds)
 
 
-def after_endpoints(gate: Gate, ready: int | None, policy: GatePolicy) -> Gate:
-    """The gate after its Service's endpoints were counted. `ready` is None for a webhook without a Service."""
+def after_endpoints(gate: Gate, ready: int | None, policy: GatePolicy, lost: tuple[str, ...] = ()) -> Gate:
+    """The gate after its Service's endpoints were counted. `ready` is None for a webhook without a Service.
+
+    `lost` names nodes that have an endpoint and are not Ready: it does not count, and people are told.
+    """
     if ready is None or ready >= policy.quorum:
-        return replace(gate, ready=ready)
-    reason = f"{ready} ready endpoints, {policy.quorum} needed"
-    return replace(gate, status=GateStatus.CLOSED, passed=0, code="no_quorum", reason=reason, ready=ready)
+        return replace(gate, ready=ready, lost=lost)
+    where = f"; not counted: those on {', '.join(lost)}, which is not Ready" if lost else ""
+    reason = f"{ready} ready endpoints, {policy.quorum} needed{where}"
+    return replace(gate, status=GateStatus.CLOSED, passed=0, code="no_quorum", reason=reason, ready=ready, lost=lost)
 
 
 def after_outcome(gate: Gate, *, injector_worked: bool) -> Gate:

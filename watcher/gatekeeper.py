@@ -81,7 +81,7 @@ class Gatekeeper:
         if injector is None or not injector.service_name:
             return
         found = self._desk.store.endpoints(injector.service_namespace, injector.service_name)
-        self._change(keeper, gates.after_endpoints(keeper.gate, found.ready, self._desk.policy.gate))
+        self._change(keeper, gates.after_endpoints(keeper.gate, found.ready, self._desk.policy.gate, found.lost))
 
     def _start_probe(self, keeper: Keeper, waiting: list[Tracked]) -> None:
         if gates.below_quorum(keeper.gate, self._desk.policy.gate):

@@ -11,11 +11,11 @@ from remesh.decide import counts, decide
 from remesh.detect import finding_for, stuck_reference
 from remesh.errors import BrokerError
 from remesh.models import Action, Decision, Finding, InjectorHealth, Result, finding_id
-from remesh.objects import Workload
+from remesh.objects import Pod, Workload
 from remesh.observe import observe
 from remesh.policy import Mode
 from watcher.desk import RETRY_SECONDS, Desk
-from watcher.findings import State, Tracked, to_released, to_rest, to_waiting
+from watcher.findings import State, Tracked, repair_of, to_released, to_rest, to_waiting
 from watcher.release import Releaser
 
 log = logs.get("watcher.look")
@@ -24,6 +24,7 @@ NUDGE_ANNOTATION = "remesh.dev/nudge"
 LEFTOVER_SECONDS = 90.0  # a nudge takes well under a second; older than a task's longest life, it was left behind
 OPEN_FINDING_TTL = 7 * 86400.0  # seconds; longer than any outage one would leave alone
 QUARANTINE_SECONDS = 30.0  # how often it is asked whether somebody cleared a quarantine
+BATCH = 2000  # objects looked at in one round, so that outcomes and gates are not kept waiting by a relist
 YOUNG_SECONDS = 1.0  # how soon an object that is still too young is looked at again
 
 
@@ -39,7 +40,7 @@ class Looker:
     def look_at_changes(self) -> None:
         """Look at what changed since the last round, and at what is due. Raises BrokerError; the rest stays due."""
         now = time.monotonic()
-        uids = dict.fromkeys(self._desk.store.take_dirty())
+        uids = dict.fromkeys(self._desk.store.take_dirty(BATCH))
         uids.update(dict.fromkeys(uid for uid, due in self._desk.due.items() if due <= now))
         pending = list(uids)
         for position, uid in enumerate(pending):
@@ -53,8 +54,8 @@ class Looker:
 
     def look(self, uid: str) -> None:
         """Judge one object as it is now."""
-        workload = self._desk.store.workload(uid)
-        if workload is None:
+        obj = self._desk.store.object(uid)
+        if obj is None:
             self._gone(uid)
             return
         settled = self._desk.settling.get(uid, 0.0)
@@ -62,21 +63,21 @@ class Looker:
             self._desk.due[uid] = settled
             return
         self._desk.settling.pop(uid, None)
-        self._look_for_leftover(workload)
-        decision = self._judge(workload)
+        if isinstance(obj, Workload):
+            self._look_for_leftover(obj)
+        decision = self._judge(obj)
         tracked = self._desk.book.get(uid)
         if decision.is_finding:
-            self._found(workload, decision, tracked)
+            self._found(obj, decision, tracked)
         elif decision.code == "too_young":
             self._desk.due[uid] = time.monotonic() + YOUNG_SECONDS
         elif tracked is not None:
             self._recovered(tracked, decision)
 
-    def _judge(self, workload: Workload) -> Decision:
+    def _judge(self, obj: Workload | Pod) -> Decision:
         now = self._desk.now()
-        observed = observe(
-            workload, self._desk.store, health=InjectorHealth(), now=now, stuck_since=self._stuck_since(workload, now)
-        )
+        since = self._stuck_since(obj, now) if isinstance(obj, Workload) else None
+        observed = observe(obj, self._desk.store, health=InjectorHealth(), now=now, stuck_since=since)
         return decide(observed, self._desk.policy, self._desk.profiles, now)
 
     def _stuck_since(self, workload: Workload, now: datetime) -> datetime | None:
@@ -89,14 +90,14 @@ class Looker:
         reference = stuck_reference(workload)
         return min(seen, reference) if reference else seen
 
-    def _found(self, workload: Workload, decision: Decision, tracked: Tracked | None) -> None:
-        if tracked is not None and tracked.finding.template_hash != workload.template_hash:
+    def _found(self, obj: Workload | Pod, decision: Decision, tracked: Tracked | None) -> None:
+        if tracked is not None and self._template_changed(tracked, obj):
             self._desk.close(tracked, "template_changed", "the template changed; judged anew")
             tracked = None
         if tracked is None:
-            tracked = self._begin(workload, decision)
+            tracked = self._begin(obj, decision)
         else:
-            self._refresh(tracked, workload, decision)
+            self._refresh(tracked, obj, decision)
         if tracked.state in (State.RELEASED, State.COOLING):
             return
         if self._rests(tracked, decision):
@@ -107,22 +108,25 @@ class Looker:
     def _rests(self, tracked: Tracked, decision: Decision) -> bool:
         """Quarantined, or nothing that remesh would ever do: recorded once, then left."""
         finding = tracked.finding
-        quarantine = self._desk.ledger.quarantined(finding.ref.uid, finding.template_hash)
+        quarantine = self._desk.ledger.quarantined(tracked.owner_uid, finding.template_hash)
         if quarantine is not None:
             to_rest(tracked, State.QUARANTINED)
             self._desk.due[finding.ref.uid] = time.monotonic() + QUARANTINE_SECONDS
             reason = f"quarantined since {quarantine.since:%Y-%m-%d %H:%M:%SZ}: its repairs failed"
             self._desk.record.refusal(tracked, "quarantined", reason)
             return True
-        if Action.NUDGE_OWNER in (decision.action, decision.after_recovery):
+        if repair_of(decision) is not None:
             return False
         to_rest(tracked, State.REPORTED)
         self._desk.record.refusal(tracked, decision.code, decision.reason)
         return True
 
-    def _begin(self, workload: Workload, decision: Decision) -> Tracked:
+    def _template_changed(self, tracked: Tracked, obj: Workload | Pod) -> bool:
+        return isinstance(obj, Workload) and tracked.finding.template_hash != obj.template_hash
+
+    def _begin(self, obj: Workload | Pod, decision: Decision) -> Tracked:
         now = self._desk.now()
-        finding = self._build(workload, decision, now)
+        finding = self._build(obj, decision, now)
         candidate = finding_id(self._desk.cluster, finding.ref.uid, finding.template_hash, now.isoformat())
         kept = self._desk.ledger.open_finding(finding.ref.uid, candidate, OPEN_FINDING_TTL)
         finding = finding.model_copy(update={"id": kept})
@@ -142,12 +146,18 @@ class Looker:
         )
         return tracked
 
-    def _build(self, workload: Workload, decision: Decision, first_seen: datetime) -> Finding:
-        observed = observe(workload, self._desk.store, health=InjectorHealth(), now=first_seen)
-        return finding_for(observed, decision, cluster=self._desk.cluster, now=first_seen, first_seen=first_seen)
+    def _build(self, obj: Workload | Pod, decision: Decision, first_seen: datetime) -> Finding:
+        observed = observe(obj, self._desk.store, health=InjectorHealth(), now=first_seen)
+        finding = finding_for(observed, decision, cluster=self._desk.cluster, now=first_seen, first_seen=first_seen)
+        controller = obj.metadata.controller
+        if isinstance(obj, Workload) or controller is None:
+            return finding
+        # A bare pod counts against its owner's template: that is what would come back bare.
+        owner = self._desk.store.workload(controller.uid)
+        return finding.model_copy(update={"template_hash": owner.template_hash if owner else ""})
 
-    def _refresh(self, tracked: Tracked, workload: Workload, decision: Decision) -> None:
-        fresh = self._build(workload, decision, tracked.finding.first_seen)
+    def _refresh(self, tracked: Tracked, obj: Workload | Pod, decision: Decision) -> None:
+        fresh = self._build(obj, decision, tracked.finding.first_seen)
         tracked.finding = fresh.model_copy(update={"id": tracked.finding.id})
 
     def _recovered(self, tracked: Tracked, decision: Decision) -> None:

@@ -99,7 +99,9 @@ def _prober(cluster: Cluster, profiles: Profiles, policy: Policy) -> Prober:
     def dry_run(finding: Finding) -> ProbeResult:
         expected = finding.sidecar_expected and finding.mesh
         proof = profiles.by_name(finding.mesh) if expected else AnyPod()
-        return probe(cluster, finding.ref, proof, policy.gate)
+        # A pod's replacement comes from its owner's template, which may have changed since.
+        owned = finding.ref.kind == "Pod" and finding.owner is not None
+        return probe(cluster, finding.owner if owned and finding.owner else finding.ref, proof, policy.gate)
 
     return dry_run
 

@@ -6,7 +6,6 @@ from typing import Any
 from uuid import uuid4
 
 from remesh.audit import Trail
-
 from remesh.models import AuditRecord, Finding, Outcome, RecordType, RepairRequest
 from watcher.findings import Tracked
 from watcher.gate import Gate
@@ -43,6 +42,14 @@ class Recorder:
         record_id = f"{tracked.finding.id}:wait:{tracked.attempt}:{code}"
         details = {"injector": gate.key, "ready_endpoints": gate.ready}
         self._write(RecordType.WAIT, tracked.finding, record_id, code=code, reason=gate.reason, details=details)
+        tracked.said = code
+
+    def waits(self, tracked: Tracked, code: str, reason: str) -> None:
+        """It waits for something other than a gate; once for each reason."""
+        if tracked.said == code:
+            return
+        record_id = f"{tracked.finding.id}:wait:{tracked.attempt}:{code}"
+        self._write(RecordType.WAIT, tracked.finding, record_id, code=code, reason=reason)
         tracked.said = code
 
     def refusal(self, tracked: Tracked, code: str, reason: str) -> None:

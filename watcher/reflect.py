@@ -17,7 +17,7 @@ from watcher.store import SERVICE_LABEL, WORKLOAD_KINDS, Store
 log = logs.get("watcher.reflect")
 
 STALE_SECONDS = 180.0  # the API server sends a bookmark about once a minute
-KINDS = ("Namespace", "MutatingWebhookConfiguration", "Pod", *WORKLOAD_KINDS)
+KINDS = ("Namespace", "MutatingWebhookConfiguration", "Node", "Pod", "Deployment", *WORKLOAD_KINDS)
 
 
 class Reflectors:

@@ -4,16 +4,18 @@ The window is counted in pods about to be created: a nudge costs as many as are 
 creates them all (in batches of 1, 2, 4 … up to 500).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
 from remesh import logs
+from remesh.disruption import share, unsettled
 from remesh.errors import BrokerError
 from remesh.models import Action, Finding, RepairRequest
 from remesh.policy import Mode
 from watcher.desk import Desk
-from watcher.findings import State, Tracked, to_released, to_waiting
+from watcher.findings import State, Tracked, repair_of, to_released, to_waiting
 from watcher.gate import Gate, GateStatus
 
 log = logs.get("watcher.release")
@@ -67,14 +69,32 @@ class Releaser:
             if self._desk.policy.mode is Mode.OBSERVE:
                 self._observe_only(waiting)
                 continue
-            under_way = sum(1 for each in self._desk.book if each.gate == key and each.state is State.RELEASED)
-            for tracked in candidates(gate, waiting, under_way):
+            under_way = [each for each in self._desk.book if each.gate == key and each.state is State.RELEASED]
+            busy = Counter(each.owner_uid for each in under_way)
+            for tracked in candidates(gate, waiting, len(under_way)):
+                if not self._owner_allows(tracked, busy):
+                    continue
                 if not self.release_one(tracked, key):
                     break
+                busy[tracked.owner_uid] += 1
+
+    def _owner_allows(self, tracked: Tracked, busy: "Counter[str]") -> bool:
+        """A bare pod goes only while its owner is settled and has another pod to spare; the worker counts again."""
+        if repair_of(tracked.finding) is not Action.RECREATE_POD:
+            return True
+        owner = self._desk.store.workload(tracked.owner_uid)
+        if owner is None:
+            return True  # without a controller, or of a kind that is not watched: the worker looks
+        above = self._desk.store.above(owner)
+        reason = unsettled(owner, above)
+        if reason:
+            self._desk.record.waits(tracked, "owner_unsettled", reason)
+            return False
+        return busy[tracked.owner_uid] < share(owner, above, self._desk.policy.repair)
 
     def _observe_only(self, waiting: list[Tracked]) -> None:
         for tracked in waiting:
-            self._desk.record.refusal(tracked, "observe_mode", "the policy's mode is observe: it would be nudged now")
+            self._desk.record.refusal(tracked, "observe_mode", "the policy's mode is observe: it would be repaired now")
 
     def release_one(self, tracked: Tracked, key: str | None) -> bool:
         """Hand one finding to the workers; False if the window has no room (and so for none behind it)."""
@@ -125,7 +145,7 @@ class Releaser:
             ref=finding.ref,
             mesh=finding.mesh,
             cause=finding.failure_class,
-            action=Action.NUDGE_OWNER,  # the only action that the watcher releases; the worker decides again
+            action=repair_of(finding) or Action.NUDGE_OWNER,  # whatever it says, the worker decides again
             attempt=attempt,
             requested_at=self._desk.now(),
         )

@@ -6,12 +6,16 @@ reads. Implements `remesh.observe.View`, so that `decide()` sees the cluster as 
 
 import threading
 from collections.abc import Iterable
+from datetime import datetime
+from itertools import islice
 from typing import Any
 
 from remesh.kube.api import ReadyEndpoints, count_endpoints
-from remesh.objects import EndpointSlice, Namespace, Pod, Webhook, WebhookConfiguration, Workload
+from remesh.objects import EndpointSlice, Namespace, Node, Pod, Webhook, WebhookConfiguration, Workload
+from remesh.tally import created_times
 
 WORKLOAD_KINDS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
+LOOKED_AT = ("Pod", *WORKLOAD_KINDS)
 SERVICE_LABEL = "kubernetes.io/service-name"  # label that ties an EndpointSlice to its Service
 
 
@@ -23,7 +27,10 @@ class Store:
         self._objects: dict[str, dict[str, Any]] = {}
         self._namespaces: dict[str, Namespace] = {}
         self._webhooks: list[tuple[str, Webhook]] = []
+        self._configured: dict[str, datetime] = {}
         self._slices: dict[tuple[str, str], dict[str, EndpointSlice]] = {}
+        self._lost_nodes: set[str] = set()  # not Ready, or gone while an endpoint may still name them
+        self._in_namespace: dict[str, set[str]] = {}  # namespace → UIDs of pods and workloads
         self._pods_of: dict[str, set[str]] = {}
         self._dirty: dict[str, None] = {}  # UIDs of workloads to look at, in order of arrival
         self._woken = False
@@ -79,21 +86,33 @@ class Store:
             self._changed.wait_for(lambda: self._dirty or self._woken, timeout)
             self._woken = False
 
-    def take_dirty(self) -> list[str]:
-        """UIDs of the workloads that changed since the last call."""
+    def take_dirty(self, limit: int) -> list[str]:
+        """UIDs of at most `limit` objects that changed and were not taken yet, the earliest first."""
         with self._changed:
-            uids = list(self._dirty)
-            self._dirty.clear()
+            uids = list(islice(self._dirty, limit))
+            for uid in uids:
+                del self._dirty[uid]
             return uids
+
+    def object(self, uid: str) -> Workload | Pod | None:
+        """The pod or workload with this UID, or None."""
+        found: Workload | Pod | None = self._first(LOOKED_AT, uid)
+        return found
 
     def workload(self, uid: str) -> Workload | None:
         """The workload with this UID, or None."""
+        found: Workload | None = self._first(WORKLOAD_KINDS, uid)
+        return found
+
+    def above(self, workload: Workload) -> Workload | None:
+        """The Deployment over a ReplicaSet; None where there is none."""
+        controller = workload.metadata.controller
+        found: Workload | None = self._first(("Deployment",), controller.uid) if controller else None
+        return found
+
+    def _first(self, kinds: tuple[str, ...], uid: str) -> Any:
         with self._changed:
-            for kind in WORKLOAD_KINDS:
-                found: Workload | None = self._objects.get(kind, {}).get(uid)
-                if found is not None:
-                    return found
-            return None
+            return next((found for kind in kinds if (found := self._objects.get(kind, {}).get(uid))), None)
 
     def counts(self) -> dict[str, int]:
         """Number of objects held, by kind."""
@@ -110,10 +129,15 @@ class Store:
         with self._changed:
             return self._webhooks
 
-    def endpoints(self, namespace: str, service: str) -> ReadyEndpoints:
-        """Ready endpoints of an injector's Service."""
+    def configured(self) -> dict[str, datetime]:
+        """See `View`."""
         with self._changed:
-            return count_endpoints(self._slices.get((namespace, service), {}).values())
+            return self._configured
+
+    def endpoints(self, namespace: str, service: str) -> ReadyEndpoints:
+        """Ready endpoints of an injector's Service; those on a node that is not Ready do not count."""
+        with self._changed:
+            return count_endpoints(self._slices.get((namespace, service), {}).values(), self._lost_nodes)
 
     def pods_of(self, uid: str) -> list[Pod]:
         """Pods whose controller has this UID."""
@@ -127,10 +151,11 @@ class Store:
         known = self._objects.setdefault(kind, {})
         before = known.get(uid)
         known[uid] = item
-        if kind in WORKLOAD_KINDS:
+        if kind in LOOKED_AT:
             self._dirty[uid] = None
-        elif kind == "Pod":
-            self._index_pod(uid, before, item)
+            self._in_namespace.setdefault(item.metadata.namespace, set()).add(uid)
+            if kind == "Pod":
+                self._index_pod(uid, before, item)
         elif before is None or before.metadata.resource_version != item.metadata.resource_version:
             self._surroundings_changed(kind, item, gone=False)
 
@@ -138,10 +163,11 @@ class Store:
         item = self._objects.get(kind, {}).pop(uid, None)
         if item is None:
             return
-        if kind in WORKLOAD_KINDS:
+        if kind in LOOKED_AT:
             self._dirty[uid] = None
-        elif kind == "Pod":
-            self._index_pod(uid, item, None)
+            self._leave_namespace(item.metadata.namespace, uid)
+            if kind == "Pod":
+                self._index_pod(uid, item, None)
         else:
             self._surroundings_changed(kind, item, gone=True)
 
@@ -156,14 +182,23 @@ class Store:
         if new is not None:
             self._pods_of.setdefault(new, set()).add(uid)
 
+    def _leave_namespace(self, namespace: str, uid: str) -> None:
+        members = self._in_namespace.get(namespace, set())
+        members.discard(uid)
+        if not members:
+            self._in_namespace.pop(namespace, None)
+
     def _surroundings_changed(self, kind: str, item: Any, *, gone: bool) -> None:
         if kind == "Namespace":
             self._namespace_changed(item, gone=gone)
         elif kind == "MutatingWebhookConfiguration":
-            configurations = self._objects.get(kind, {}).values()
+            configurations = list(self._objects.get(kind, {}).values())
             self._webhooks = [pair for configuration in configurations for pair in _webhooks_of(configuration)]
+            self._configured = created_times(configurations)
             self.webhooks_version += 1
-            self._look_again(None)
+            self._look_again(uid for kind in LOOKED_AT for uid in self._objects.get(kind, {}))
+        elif kind == "Node":
+            self._node_changed(item, gone=gone)
 
     def _namespace_changed(self, item: Namespace, *, gone: bool) -> None:
         name = item.metadata.name
@@ -173,14 +208,19 @@ class Store:
                 del self._namespaces[name]
         else:
             self._namespaces[name] = item
-        if before is not None or gone:  # a new namespace is empty
-            self._look_again(name)
+        self._look_again(self._in_namespace.get(name, ()))
 
-    def _look_again(self, namespace: str | None) -> None:
-        for kind in WORKLOAD_KINDS:
-            for uid, workload in self._objects.get(kind, {}).items():
-                if namespace is None or workload.metadata.namespace == namespace:
-                    self._dirty[uid] = None
+    def _node_changed(self, node: Node, *, gone: bool) -> None:
+        name, was_lost = node.metadata.name, node.metadata.name in self._lost_nodes
+        if gone or not node.ready:
+            self._lost_nodes.add(name)
+        else:
+            self._lost_nodes.discard(name)
+        if was_lost != (name in self._lost_nodes):
+            self._wake()
+
+    def _look_again(self, uids: Iterable[str]) -> None:
+        self._dirty.update(dict.fromkeys(uids))
         self._wake()
 
     def _wake(self) -> None:

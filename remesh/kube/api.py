@@ -5,7 +5,7 @@ run. Errors are those of `remesh.errors`.
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -39,6 +39,7 @@ class ReadyEndpoints:
     ready: int = 0
     total: int = 0
     nodes: tuple[str, ...] = ()  # of the ready ones
+    lost: tuple[str, ...] = ()  # nodes that are not Ready, and so do not count
 
 
 # From k8s.io/apiserver, pkg/admission/plugin/webhook: declared side effects, and none declared at all.
@@ -299,19 +300,21 @@ def _pages(
         params["continue"] = page.continue_token
 
 
-def count_endpoints(slices: Iterable[EndpointSlice]) -> ReadyEndpoints:
-    """Distinct endpoints over the slices of one Service.
+def count_endpoints(slices: Iterable[EndpointSlice], lost: Container[str] = ()) -> ReadyEndpoints:
+    """Distinct endpoints over the slices of one Service. Those on a node in `lost` do not count as ready.
 
     A condition that is absent counts as ready (EndpointConditions in discovery/v1). An endpoint that two slices
     name is one; a dual-stack Service has each pod once per address family, and the larger family counts.
     """
     families: dict[bool, dict[str, tuple[bool, str]]] = {False: {}, True: {}}
     for endpoint in (endpoint for found in slices for endpoint in found.endpoints or ()):
-        ready, node = endpoint.conditions.ready is not False, endpoint.node_name or ""
+        node = endpoint.node_name or ""
+        ready = endpoint.conditions.ready is not False and node not in lost
         for address in (endpoint.addresses or ())[:1]:
             family = families[":" in address]
             before = family.get(address, (False, ""))
             family[address] = (ready or before[0], node or before[1])
     chosen = max(families.values(), key=lambda family: (sum(ready for ready, _ in family.values()), len(family)))
     nodes = sorted({node for ready, node in chosen.values() if ready and node})
-    return ReadyEndpoints(sum(ready for ready, _ in chosen.values()), len(chosen), tuple(nodes))
+    gone = sorted({node for _, node in chosen.values() if node in lost})
+    return ReadyEndpoints(sum(ready for ready, _ in chosen.values()), len(chosen), tuple(nodes), tuple(gone))

@@ -6,11 +6,13 @@ For workers and the command line, which look at one object at a time; the watche
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime
 from typing import TypeVar
 
 from remesh.errors import NotFound
-from remesh.kube.api import Cluster, ReadyEndpoints, Webhooks
-from remesh.objects import Namespace
+from remesh.kube.api import Cluster, ReadyEndpoints, Webhooks, webhooks_of
+from remesh.objects import Namespace, WebhookConfiguration
+from remesh.tally import created_times
 
 T = TypeVar("T")
 
@@ -30,7 +32,14 @@ class LiveView:
 
     def webhooks(self) -> Webhooks:
         """Every live mutating webhook with the name of its configuration. Raises ClusterError."""
-        return self._read(("webhooks",), self._cluster.webhooks)
+        return self._read(("webhooks",), lambda: webhooks_of(self._configurations()))
+
+    def configured(self) -> dict[str, datetime]:
+        """When each live webhook configuration was created. Raises ClusterError."""
+        return self._read(("configured",), lambda: created_times(self._configurations()))
+
+    def _configurations(self) -> list[WebhookConfiguration]:
+        return self._read(("configurations",), lambda: self._cluster.list("MutatingWebhookConfiguration"))
 
     def endpoints(self, namespace: str, service: str) -> ReadyEndpoints:
         """Ready endpoints of a Service. Raises ClusterError."""
