@@ -192,9 +192,10 @@ def test_an_event_that_comes_while_others_are_published_is_not_lost() -> None:
             """Publishes slowly: a task of another thread ends meanwhile."""
 
             def publish(self, events: list[dict[str, Any]], **_: object) -> None:
+                names = [event["type"] for event in events]
                 if not published:
                     dispatcher.send("task-succeeded")
-                published.extend(event["type"] for event in events)
+                published.extend(names)
 
         dispatcher.producer, dispatcher.enabled = Producer(), True
         dispatcher.send("task-started")
