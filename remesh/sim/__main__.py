@@ -20,7 +20,8 @@ def main() -> int:
     up.add_argument("--replicas", type=int, default=1, help="replicas of the injector (1)")
     arguments = parser.parse_args()
     with SimCluster.start(InjectorWear(replicas=arguments.replicas), nodes=arguments.nodes) as cluster:
-        print(f"simulated cluster at {cluster.url}\nexport KUBECONFIG={cluster.kubeconfig}\n{_HELP}", flush=True)
+        print(f"simulated cluster at {cluster.url}\nexport KUBECONFIG={cluster.kubeconfig}")
+        print(f"kubectl --server={cluster.kubectl_url} get pods -A\n{_HELP}", flush=True)
         try:
             _obey(cluster)
         except KeyboardInterrupt:

@@ -102,6 +102,11 @@ class SimCluster:
         """Where the API server is."""
         return self._server.url
 
+    @property
+    def kubectl_url(self) -> str:
+        """For `kubectl --server`: kubectl does not send a kubeconfig's token without TLS, so it is in the path."""
+        return f"{self._server.url}/{self.token}"
+
     def __enter__(self) -> Self:
         return self
 

@@ -247,6 +247,17 @@ def test_stop_ends_every_thread_and_file() -> None:
     assert not folder.exists()
 
 
+def test_kubectl_is_let_in_by_the_path_it_is_given() -> None:
+    with running() as (cluster, _):
+        anonymous = Http(cluster.kubectl_url, "", None)
+        assert anonymous.get("/api/v1/namespaces").code == 200
+        assert anonymous.get("/api/v1/namespaces", limit=1).ok()["metadata"]["continue"]
+        anonymous.close()
+        stranger = Http(cluster.url, "", None)
+        assert stranger.get("/nonsense/api/v1/namespaces").code == 401
+        stranger.close()
+
+
 def test_person_can_run_it_and_break_it() -> None:
     process = subprocess.Popen(
         [sys.executable, "-m", "remesh.sim", "up"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -259,6 +270,7 @@ def test_person_can_run_it_and_break_it() -> None:
         assert first.startswith("simulated cluster at http://127.0.0.1:")
         with open(kubeconfig) as file:  # noqa: PTH123
             assert json.load(file)["current-context"] == "remesh-sim"
+        assert process.stdout.readline().startswith("kubectl --server=http://127.0.0.1:")
         process.stdout.readline()
         for word, answer in (("killed", "done: killed\n"), ("heal", "done: heal\n")):
             process.stdin.write(f"{word}\n")

@@ -58,17 +58,16 @@ class DeploymentController(Controller):
         found = next((entry for entry in owned if labels_of(entry).get(_HASH) == template_hash), None)
         if found is None:
             revision = 1 + max((_revision(entry) for entry in owned), default=0)
-            return self._create(deployment, template_hash, revision, first=not owned)
+            return self._create(deployment, template_hash, revision, owned)
         return self._annotate(deployment, found, owned)
 
-    def _create(self, deployment: Obj, template_hash: str, revision: int, *, first: bool) -> Obj:
+    def _create(self, deployment: Obj, template_hash: str, revision: int, owned: list[Obj]) -> Obj:
         spec = deployment["spec"]
         template = copy(spec["template"])
         labels = {**((template.get("metadata") or {}).get("labels") or {}), _HASH: template_hash}
         template["metadata"] = {**(template.get("metadata") or {}), "labels": labels}
         selector = copy(spec["selector"])
         selector["matchLabels"] = {**(selector.get("matchLabels") or {}), _HASH: template_hash}
-        whole = first or spec["strategy"]["type"] == "Recreate"
         replica_set = {
             "metadata": {
                 "name": f"{name_of(deployment)}-{template_hash}",
@@ -77,15 +76,16 @@ class DeploymentController(Controller):
                 "ownerReferences": [controller_reference(res.DEPLOYMENTS, deployment)],
             },
             "spec": {
-                "replicas": spec["replicas"] if whole and first else 0,
+                "replicas": _first_replicas(deployment, owned),
                 "selector": selector,
                 "template": template,
             },
         }
         created = self.client.create(res.REPLICA_SETS, namespace_of(deployment), replica_set)
         self._note_revision(deployment, revision)
-        message = f"Scaled up replica set {name_of(created)} from 0 to {created['spec']['replicas']}"
-        self.recorder.record(res.DEPLOYMENTS, deployment, "Normal", "ScalingReplicaSet", message)
+        if replicas := created["spec"]["replicas"]:
+            message = f"Scaled up replica set {name_of(created)} from 0 to {replicas}"
+            self.recorder.record(res.DEPLOYMENTS, deployment, "Normal", "ScalingReplicaSet", message)
         return created
 
     def _annotations(self, deployment: Obj, revision: int) -> dict[str, str]:
@@ -198,6 +198,17 @@ class DeploymentController(Controller):
             except StatusError as error:
                 if error.code != 404:
                     raise
+
+
+def _first_replicas(deployment: Obj, owned: list[Obj]) -> int:
+    """How many replicas a new ReplicaSet begins with: what the old ones leave room for."""
+    desired: int = deployment["spec"]["replicas"]
+    present = sum(entry["spec"]["replicas"] for entry in owned)
+    if not present:
+        return desired
+    if deployment["spec"]["strategy"]["type"] == "Recreate" or deployment["spec"].get("paused"):
+        return 0
+    return max(0, min(desired, desired + _surge(deployment) - present))
 
 
 def _revision(replica_set: Obj) -> int:
