@@ -4,6 +4,7 @@
 `istio_cluster` and `istio_namespace` are the same with the real Istio. A test that uses them is marked `real`.
 """
 
+import contextlib
 import os
 import secrets
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from remesh.testbed import InjectorWear
 from tests.cluster import build
 from tests.cluster.cluster import RealCluster
 from tests.cluster.controlplane import Tuning
-from tests.cluster.errors import ApiError
+from tests.cluster.errors import ApiError, BinariesUnavailable
 from tests.cluster.istio import IstioCluster, istio_wear
 from tests.cluster.istio import unavailable_reason as istio_unavailable_reason
 
@@ -22,6 +23,23 @@ from tests.cluster.istio import unavailable_reason as istio_unavailable_reason
 WEBHOOK_TIMEOUT_SECONDS = 2
 # Ten times the default, so that a Deployment of 1000 takes seconds and not a minute.
 CONTROLLER_QPS = 200
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build what the collected tests need before the first of them runs: a build takes longer than a test may."""
+    if session.config.option.collectonly:
+        return
+    needed: tuple[build.Program, ...] = ()
+    if any(item.get_closest_marker("real") for item in session.items):
+        needed += build.PROGRAMS
+    if any("istio_cluster" in getattr(item, "fixturenames", ()) for item in session.items):
+        needed += build.ISTIO_PROGRAMS
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    with (
+        capture.global_and_fixture_disabled() if capture else contextlib.nullcontext(),
+        contextlib.suppress(BinariesUnavailable),  # the fixtures say why
+    ):
+        build.ensure(needed)
 
 
 @pytest.fixture(scope="session")
