@@ -10,6 +10,7 @@ Every method raises BrokerUnreachable without an answer, and BrokerError if the 
     finding:<uid>              id of the object's open finding                          until closed, or its TTL
     findings                   uid → OpenFinding, for `remesh scan` and status          until closed, or its TTL
     attempt:<finding>          number of the last attempt that was released             7 days after it
+    attempt:<finding>          number of the last attempt                               7 days after it
     released:<finding>         attempt, task, deadline of the last release              a day after the deadline
     lease:<uid>                token of the worker that holds the object                seconds
     attempts:<uid>:<template>  failures, the last one's reason, cooldown                7 days after the last

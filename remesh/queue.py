@@ -19,7 +19,6 @@ from kombu import entity
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError, ResponseError
 
-from remesh import logs
 from remesh.celery_parts import CompleteEvents, QuietResults
 from remesh.errors import BrokerError, BrokerUnreachable, ConfigError, UsageError
 from remesh.models import Action, RepairRequest
@@ -48,8 +47,6 @@ TASKS: dict[Action, str] = {Action.NUDGE_OWNER: TASK_NUDGE, Action.RECREATE_POD:
 # How long a worker waits on a socket. Longer than ANSWER_SECONDS: the consumer's blocking reads last up to 10 s.
 SOCKET_SECONDS = 15.0
 RESULT_SECONDS = 24 * 3600
-
-log = logs.get("queue")
 
 
 def make_app(settings: Settings, *, consumes: bool = True) -> Celery:

@@ -92,6 +92,16 @@ def test_a_cleared_release_may_be_repeated_at_once(ledger: Ledger) -> None:
     assert ledger.mark_released("f-1", 2, "task-2", 60)
 
 
+def test_attempts_are_numbered_upwards_whoever_asks(real: RedisClient) -> None:
+    ledger = Ledger(real, "test")
+    with ThreadPoolExecutor(8) as askers:
+        numbers = list(askers.map(lambda _: ledger.next_attempt("f-1"), range(40)))
+    assert sorted(numbers) == list(range(1, 41))
+    ledger.clear_released("f-1")
+    assert ledger.next_attempt("f-1") == 41
+    assert ledger.next_attempt("f-2") == 1
+
+
 def test_of_many_watchers_one_releases(real: RedisClient) -> None:
     ledger = Ledger(real, "test")
     with ThreadPoolExecutor(16) as watchers:
@@ -337,7 +347,7 @@ def test_clusters_share_a_server_and_nothing_else(redis: RedisClient) -> None:
 def test_every_key_but_the_three_shared_tables_has_an_end(redis: RedisClient, ledger: Ledger) -> None:
     ledger.open_finding("u1", "f-1")
     ledger.note_findings([(finding(1), "waiting")])
-    ledger.mark_released("f-1", 1, "t", 60)
+    ledger.mark_released("f-1", ledger.next_attempt("f-1"), "t", 60)
     ledger.set_outcome(Outcome(finding_id="f-1", result=Result.HEALED, code="healed", reason="Healed."))
     ledger.lease("u1", 30)
     ledger.record_failure("u1", "t1", "bare")
