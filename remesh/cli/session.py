@@ -95,7 +95,7 @@ class Session:
         """The Celery application that tasks are sent through."""
         from remesh.queue import make_app
 
-        return make_app(self.settings)
+        return make_app(self.settings, consumes=False)
 
     @cached_property
     def data_folder(self) -> Path:
