@@ -5,22 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from remesh.sim import SimCluster
-from remesh.testbed import InjectorWear, TestBed
+from remesh.testbed import TestBed
 from tests.cluster.workloads import meshed_namespace
 from tests.testbed.http import Http
-
-# As the real cluster of the tests is set: short enough to wait for, and ten times the default rate.
-WEBHOOK_TIMEOUT_SECONDS = 2
-CONTROLLER_QPS = 200
-
-
-@pytest.fixture(scope="session")
-def sim_cluster() -> Iterator[SimCluster]:
-    """A simulated cluster with a Linkerd-like injector, `failurePolicy: Fail`."""
-    wear = InjectorWear(timeout_seconds=WEBHOOK_TIMEOUT_SECONDS)
-    with SimCluster.start(wear, controller_qps=CONTROLLER_QPS) as cluster:
-        yield cluster
 
 
 @pytest.fixture(scope="session", params=["sim", pytest.param("real", marks=pytest.mark.real)])

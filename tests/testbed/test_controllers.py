@@ -155,8 +155,8 @@ def test_nudge_is_quicker_than_the_back_off(http: Http, namespace: str, testbed:
     testbed.inject_fault(Fault.KILLED)
     for name in ("left", "nudged"):
         make(http, namespace, kind, name)
-    # Ten failures of 5 ms doubling make the next wait five seconds; a Job begins with one second, and needs four.
-    failures = 4 if kind == "Job" else 10
+    # Nine failures of 5 ms doubling make the next wait 2.5 s; a Job begins with one second, and needs three for 4 s.
+    failures = 3 if kind == "Job" else 9
     for name in ("left", "nudged"):
         http.wait(
             partial(has_failed, http, namespace, kind, name, failures),

@@ -1,6 +1,7 @@
 """The official Python client, as remesh uses it, finds nothing missing."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import kubernetes
@@ -19,7 +20,11 @@ watch: Any = kubernetes.watch
 def official(testbed: TestBed) -> Iterator[Any]:
     found = config.new_client_from_config(str(testbed.kubeconfig))
     yield found
-    found.close()
+    found.rest_client.pool_manager.clear()
+
+
+def is_ready(pod: Any) -> bool:
+    return any(entry.type == "Ready" and entry.status == "True" for entry in pod.status.conditions or ())
 
 
 def test_lists_creates_patches_and_evicts(official: Any, namespace: str, testbed: TestBed) -> None:
@@ -28,13 +33,8 @@ def test_lists_creates_patches_and_evicts(official: Any, namespace: str, testbed
     assert testbed.wear.sidecar in [container.name for container in rehearsed.spec.init_containers]
 
     apps.create_namespaced_replica_set(namespace, workloads.replica_set("web", 2))
-    events = watch.Watch().stream(core.list_namespaced_pod, namespace, timeout_seconds=30)
-    for event in events:
-        conditions = event["object"].status.conditions or []
-        if any(entry.type == "Ready" and entry.status == "True" for entry in conditions):
-            break
-    else:
-        pytest.fail("no pod became Ready")
+    with closing(watch.Watch().stream(core.list_namespaced_pod, namespace, timeout_seconds=30)) as events:
+        assert any(is_ready(event["object"]) for event in events)
 
     body = {"metadata": {"annotations": {"note": "1"}}}
     assert apps.patch_namespaced_replica_set("web", namespace, body).metadata.annotations == {"note": "1"}

@@ -203,7 +203,7 @@ class DeploymentController(Controller):
 def _first_replicas(deployment: Obj, owned: list[Obj]) -> int:
     """How many replicas a new ReplicaSet begins with: what the old ones leave room for."""
     desired: int = deployment["spec"]["replicas"]
-    present = sum(entry["spec"]["replicas"] for entry in owned)
+    present: int = sum(entry["spec"]["replicas"] for entry in owned)
     if not present:
         return desired
     if deployment["spec"]["strategy"]["type"] == "Recreate" or deployment["spec"].get("paused"):
