@@ -35,31 +35,7 @@ LOCK_PATIENCE_SECONDS = 3.0
 START_PATIENCE_SECONDS = 20.0  # reading a large AOF takes a while
 STOP_PATIENCE_SECONDS = 20.0  # the last fsync of a slow disk
 
-# Runs between parent and server, and ends the server when told to, or when the parent is gone, whichever way it died:
-# its standard input ends then, or, if a fork of the parent still holds the pipe's other end, its parent changes.
-# Not PR_SET_PDEATHSIG alone: that fires when the *thread* that started the child ends (prctl(2)), and macOS has none.
-# It is used only between watch and server, where the main thread lives to the end.
-_WATCH = """
-import os, select, signal, subprocess, sys, threading
-parent = os.getppid()
-def follow():
-    try:
-        import ctypes
-        ctypes.CDLL(None).prctl(1, signal.SIGTERM)
-    except Exception:
-        pass
-lock = int(sys.argv[1])
-server = subprocess.Popen(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=2, preexec_fn=follow, pass_fds=(lock,))
-os.close(lock)
-os.write(1, b"%d\\n" % server.pid)
-os.close(1)
-def watch():
-    while not select.select([0], [], [], 1.0)[0] and os.getppid() == parent:
-        pass
-    server.terminate()
-threading.Thread(target=watch, daemon=True).start()
-sys.exit(server.wait())
-"""
+_WATCH = Path(__file__).with_name("embedded_watch.py")
 
 _CONFIG = """\
 # Written by remesh at every start; changes here are lost.
@@ -199,7 +175,7 @@ class EmbeddedRedis:
         config.write_text(_CONFIG.format(socket=_quoted(socket), folder=_quoted(self.folder)), encoding="utf-8")
         with (self.folder / "server.log").open("ab") as log:
             self._watch = subprocess.Popen(
-                [sys.executable, "-I", "-S", "-c", _WATCH, str(lock), program, str(config)],
+                [sys.executable, "-I", "-S", str(_WATCH), str(lock), program, str(config)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
