@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from remesh.objects import WebhookConfiguration, Workload
+from remesh.objects import Pod, WebhookConfiguration, Workload
 
 COUNTED_KINDS: Final = frozenset(
     {"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "Deployment"}
@@ -108,6 +108,16 @@ def parse_time(text: str | None) -> datetime | None:
     except ValueError:
         return None
     return parsed if parsed.tzinfo is not None else None
+
+
+def active(pod: Pod) -> bool:
+    """True for a pod that its controller counts: neither finished nor going."""
+    return pod.status.phase not in ("Succeeded", "Failed") and pod.metadata.deletion_timestamp is None
+
+
+def counted(workload: Workload, pods: Iterable[Pod]) -> int | None:
+    """Its pods as they are now, which its status tells only later. None for a Job: finished pods may be gone."""
+    return None if workload.kind == "Job" else sum(1 for pod in pods if active(pod))
 
 
 def created_times(configurations: Iterable[WebhookConfiguration]) -> dict[str, datetime]:

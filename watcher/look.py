@@ -14,6 +14,7 @@ from remesh.models import Action, Decision, Finding, InjectorHealth, Result, fin
 from remesh.objects import Pod, Workload
 from remesh.observe import observe
 from remesh.policy import Mode
+from remesh.tally import counted
 from watcher.desk import RETRY_SECONDS, Desk
 from watcher.findings import State, Tracked, repair_of, to_released, to_rest, to_waiting
 from watcher.release import Releaser
@@ -76,13 +77,19 @@ class Looker:
 
     def _judge(self, obj: Workload | Pod) -> Decision:
         now = self._desk.now()
-        since = self._stuck_since(obj, now) if isinstance(obj, Workload) else None
-        observed = observe(obj, self._desk.store, health=InjectorHealth(), now=now, stuck_since=since)
+        current = self._current(obj)
+        since = self._stuck_since(obj, current, now) if isinstance(obj, Workload) else None
+        observed = observe(obj, self._desk.store, health=InjectorHealth(), now=now, stuck_since=since, current=current)
         return decide(observed, self._desk.policy, self._desk.profiles, now)
 
-    def _stuck_since(self, workload: Workload, now: datetime) -> datetime | None:
+    def _current(self, obj: Workload | Pod) -> int | None:
+        if isinstance(obj, Pod):
+            return None
+        return counted(obj, self._desk.store.pods_of(obj.metadata.uid))
+
+    def _stuck_since(self, workload: Workload, current: int | None, now: datetime) -> datetime | None:
         uid = workload.metadata.uid
-        numbers = counts(workload)
+        numbers = counts(workload, current)
         if numbers.current >= numbers.desired:
             self._lacking.pop(uid, None)
             return None
@@ -147,7 +154,8 @@ class Looker:
         return tracked
 
     def _build(self, obj: Workload | Pod, decision: Decision, first_seen: datetime) -> Finding:
-        observed = observe(obj, self._desk.store, health=InjectorHealth(), now=first_seen)
+        current = self._current(obj)
+        observed = observe(obj, self._desk.store, health=InjectorHealth(), now=first_seen, current=current)
         finding = finding_for(observed, decision, cluster=self._desk.cluster, now=first_seen, first_seen=first_seen)
         controller = obj.metadata.controller
         if isinstance(obj, Workload) or controller is None:

@@ -181,6 +181,9 @@ class Store:
                 self._pods_of.pop(old, None)
         if new is not None:
             self._pods_of.setdefault(new, set()).add(uid)
+        for owner in {old, new} if old != new else ():
+            if owner is not None:  # it has a pod more, or less, than before; its status will say so only later
+                self._dirty[owner] = None
 
     def _leave_namespace(self, namespace: str, uid: str) -> None:
         members = self._in_namespace.get(namespace, set())
