@@ -77,6 +77,21 @@ class Client:
 
         wait_until(healed, f"{count} pods Ready with {sidecar} in {namespace}", seconds)
 
+    def ready(self, namespace: str) -> list[str]:
+        """Names of the pods that are Ready, with or without a sidecar."""
+        return [pod["metadata"]["name"] for pod in self.pods(namespace) if is_ready(pod)]
+
+    def scale(self, kind: str, namespace: str, name: str, replicas: int) -> None:
+        self.api.patch(path(kind, namespace, name), {"spec": {"replicas": replicas}})
+
+    def change_webhooks(self, configuration: str, **fields: object) -> None:
+        """Change fields of every webhook in a configuration, such as `failurePolicy="Ignore"`."""
+        place = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{configuration}"
+        body = self.api.get(place)
+        for webhook in body["webhooks"]:
+            webhook.update(fields)
+        self.api.put(place, body)
+
     def nudge_annotations(self, namespace: str) -> list[str]:
         """Owners that carry the nudge annotation: must be none in the end."""
         return [
