@@ -6,6 +6,10 @@ from celery.app.events import Events
 from celery.backends.redis import RedisBackend
 from celery.events.dispatcher import EventDispatcher
 
+from remesh import logs
+
+log = logs.get("queue")
+
 
 class QuietResults(RedisBackend):  # type: ignore[misc]
     """Celery's Redis backend, without a subscription to the result of each task that is sent.
@@ -16,6 +20,18 @@ class QuietResults(RedisBackend):  # type: ignore[misc]
 
     def on_task_call(self, producer: Any, task_id: str) -> None:
         """Do nothing."""
+
+    def store_result(self, task_id: str, result: Any, state: str, *more: Any, **known: Any) -> Any:
+        """Keep state and result; a Redis that is full or away costs only these.
+
+        Celery would leave the task unacknowledged instead, and its slot taken until the connection is made anew: after
+        as many such tasks as it has threads, a worker takes none any more.
+        """
+        try:
+            return super().store_result(task_id, result, state, *more, **known)
+        except Exception as error:  # whatever the backend's own retries end with
+            log.warning("a task's state could not be kept", task=task_id, state=state, error=str(error))
+            return result
 
 
 class CompleteDispatcher(EventDispatcher):  # type: ignore[misc]
