@@ -198,7 +198,9 @@ class ServedInjector(abc.ABC):
 
     def _settled_pods(self, replicas: int) -> list[Object] | None:
         selector = ",".join(f"{key}={value}" for key, value in self.wear.injector_labels.items())
-        pods = self._api.items(f"{self._namespace}/pods", labelSelector=selector)
+        found = self._api.items(f"{self._namespace}/pods", labelSelector=selector)
+        # One that is being deleted on a lost node stays until the node is back.
+        pods = [item for item in found if "deletionTimestamp" not in item["metadata"]]
         settled = len(pods) == replicas and all(is_ready(item) for item in pods)
         return pods if settled else None
 

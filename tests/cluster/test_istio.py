@@ -44,6 +44,10 @@ def is_injected(pod: Object) -> bool:
     return marked
 
 
+def bare_pods(cluster: IstioCluster, namespace: str) -> list[Object]:
+    return [pod for pod in pods(cluster, namespace, "app") if not is_injected(pod)]
+
+
 def content(thing: Object) -> Object:
     return {key: value for key, value in thing.items() if key not in ("metadata", "status")}
 
@@ -181,22 +185,36 @@ def test_one_of_two_istiods_is_enough(istio_cluster: IstioCluster, istio_namespa
 def test_istio_frozen_for_part_of_a_scale_up_leaves_some_pods_bare(
     istio_cluster: IstioCluster, istio_namespace: str
 ) -> None:
-    istio_cluster.change_webhook(timeoutSeconds=1, failurePolicy="Ignore")
     istio_cluster.api.post(workloads.collection("Deployment", istio_namespace), workloads.deployment("app", 60))
     before = ready_pods(istio_cluster, istio_namespace, "app", 60)
+    assert all(map(is_injected, before))
 
+    istio_cluster.change_webhook(timeoutSeconds=2, failurePolicy="Ignore")
     istio_cluster.inject_fault(Fault.FROZEN)
     scale(istio_cluster, istio_namespace, "app", 140)
-    wait_for(lambda: not all(map(is_injected, pods(istio_cluster, istio_namespace, "app"))), "a bare pod")
+    wait_for(lambda: len(bare_pods(istio_cluster, istio_namespace)) > 2, "bare pods", timeout=60)
     istio_cluster.heal()
+    # An istiod with many calls at once answers late: what is made from here on is not to be bare for that.
+    istio_cluster.change_webhook(timeoutSeconds=10)
     scale(istio_cluster, istio_namespace, "app", 200)
 
-    after = ready_pods(istio_cluster, istio_namespace, "app", 200)
-    bare = {pod["metadata"]["uid"] for pod in after if not is_injected(pod)}
-    assert bare.isdisjoint(pod["metadata"]["uid"] for pod in before)
-    assert 0 < len(bare) <= 80
+    after = {pod["metadata"]["uid"] for pod in ready_pods(istio_cluster, istio_namespace, "app", 200)}
+    bare = {pod["metadata"]["uid"] for pod in bare_pods(istio_cluster, istio_namespace)}
+    injected_before = {pod["metadata"]["uid"] for pod in before}
+    assert injected_before <= after - bare
+    assert bare
     calls = [call for call in istio_cluster.admissions() if call.namespace == istio_namespace]
     assert [call.outcome for call in calls].count("failed-open") == len(bare)
+
+
+def test_faults_add_up_and_one_heal_ends_all(istio_cluster: IstioCluster, istio_namespace: str) -> None:
+    istio_cluster.change_webhook(timeoutSeconds=2)
+    for fault in (Fault.NODE_LOST, *FAILURES):
+        istio_cluster.inject_fault(fault)
+    istio_cluster.heal()
+
+    assert is_injected(make_pod(istio_cluster, istio_namespace, "whole"))
+    assert len(istio_cluster.istiods()) == 2
 
 
 def test_more_istiods_than_nodes_are_refused_before_anything_starts() -> None:
