@@ -1,5 +1,6 @@
 """The HTTP server on loopback: bearer token, keep-alive, chunked watches. One thread for each connection."""
 
+import gzip
 import hmac
 import select
 import socket
@@ -14,6 +15,7 @@ from remesh.sim.routes import Request, Response, Router
 
 _IDLE_SECONDS = 300.0  # a kept-alive connection without a request is closed after this
 _JOIN_SECONDS = 5.0
+_GZIP_BYTES = 128 * 1024  # kube-apiserver compresses larger answers for clients that take it
 
 
 class ApiHttpServer(ThreadingHTTPServer):
@@ -123,11 +125,15 @@ class _Handler(BaseHTTPRequestHandler):
         return hmac.compare_digest(given.encode(), f"Bearer {self.server.token}".encode())
 
     def _send(self, response: Response) -> None:
+        body = response.body
         self.send_response(response.code)
         self.send_header("Content-Type", response.content_type)
-        self.send_header("Content-Length", str(len(response.body)))
+        if len(body) > _GZIP_BYTES and "gzip" in self.headers.get("Accept-Encoding", ""):
+            body = gzip.compress(body, compresslevel=1)
+            self.send_header("Content-Encoding", "gzip")
+        self.send_header("Content-Length", str(len(body)))
         self.end_headers()
-        self.wfile.write(response.body)
+        self.wfile.write(body)
         self.wfile.flush()
 
     def _stream(self, response: Response) -> None:

@@ -2,9 +2,9 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
@@ -26,6 +26,7 @@ class Answer:
 
     code: int
     body: Object
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     def ok(self) -> Object:
         """The body; fails the test when it is a refusal."""
@@ -75,7 +76,7 @@ class Http:
             headers={**self._headers, "Content-Type": content_type, **(headers or {})},
             timeout=60.0,
         )
-        return Answer(response.status, _decoded(response.data))
+        return Answer(response.status, _decoded(response.data), response.headers)
 
     def _url(self, path: str, query: dict[str, Any]) -> str:
         return self._server + path + (f"?{urlencode(query)}" if query else "")

@@ -122,3 +122,14 @@ def test_bookmark_comes_before_the_end(http: Http, namespace: str) -> None:
     assert bookmarks[-1]["kind"] == "ConfigMap"
     assert int(bookmarks[-1]["metadata"]["resourceVersion"]) >= int(version)
     assert "name" not in bookmarks[-1]["metadata"]
+
+
+def test_large_answer_is_compressed_for_who_asks(http: Http, namespace: str) -> None:
+    for number in range(3):
+        large = {"metadata": {"name": f"large-{number}"}, "data": {"text": "word " * 20_000}}
+        http.post(config_maps(namespace), large).ok()
+    answer = http.call("GET", config_maps(namespace), headers={"Accept-Encoding": "gzip"})
+
+    assert len(own(answer.ok()["items"])) == 3
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert "Content-Encoding" not in http.get(config_maps(namespace)).headers
