@@ -86,9 +86,18 @@ class Gone(ClusterError):
 class Throttled(ClusterError):
     """Not now (429). `retry_after` is in seconds."""
 
-    def __init__(self, line: str, *, retry_after: float = 1.0, reason: str = "", message: str = "") -> None:
+    def __init__(
+        self,
+        line: str,
+        *,
+        retry_after: float = 1.0,
+        reason: str = "",
+        message: str = "",
+        budgets: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(line, status=429, reason=reason, message=message)
         self.retry_after = retry_after
+        self.budgets = budgets  # what the API server says of each PodDisruptionBudget in the way of an eviction
 
 
 class Rejected(ClusterError):

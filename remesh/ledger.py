@@ -17,12 +17,18 @@ Every method raises BrokerUnreachable without an answer, and BrokerError if the 
     quarantine                 uid:template → Quarantine                                until cleared, or 30 days
     window:<injector>          size, threshold                                          an hour after the last feedback
     flight:<injector>          holder → pods on their way; flight-end: holder → expiry  the longest reservation
+    share:<owner>              pods of the owner that are being replaced, in order; share-end: with their ends
+                                                                                        the longest of them
+    replacement:<pod>          UID of the pod that this one replaced                    an hour
+    manifest:<pod>             manifest of a pod without a controller; may hold secrets 30 days
     gates                      injector → GateState
     outcome:<finding>          last Outcome                                             a day
 """
 
+import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from hashlib import blake2s
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -38,6 +44,8 @@ from remesh.redisdb import VISIBILITY_TIMEOUT_SECONDS, RedisClient, key_base, tr
 DAY = 24 * 3600
 ATTEMPTS_SECONDS = 7 * DAY  # an owner and template that failed so long ago starts anew
 QUARANTINE_SECONDS = 30 * DAY  # for owners that were deleted: their UIDs never come back
+CLAIM_SECONDS = 3600  # far longer than anybody waits for a replacement
+MANIFEST_SECONDS = 30 * DAY  # long enough for a person to be back
 # As TCP falls back to slow start after idleness: what was true of the injector an hour ago says little.
 WINDOW_SECONDS = 3600
 # Failures of one burst come together and are one piece of news. TCP too halves once per round trip.
@@ -108,6 +116,19 @@ class OpenFinding(BaseModel):
     until: datetime  # not valid any longer if nobody renewed it: its watcher is gone
 
 
+class _Kept(BaseModel):
+    """A manifest as it is kept."""
+
+    salt: str
+    manifest: dict[str, Any]
+
+    @property
+    def digest(self) -> str:
+        """Names this very manifest."""
+        text = json.dumps(self.manifest, sort_keys=True, separators=(",", ":"))
+        return blake2s(text.encode(), key=self.salt.encode(), digest_size=16).hexdigest()
+
+
 class Lease:
     """Hold on one object, as a context manager: no other worker touches the object meanwhile.
 
@@ -154,6 +175,7 @@ class Ledger:
         self._reserve = script(lua.NOW + lua.PURGE + lua.RESERVE)
         self._flying = script(lua.NOW + lua.PURGE + lua.IN_FLIGHT)
         self._feedback = script(lua.NOW + lua.FEEDBACK)
+        self._slot = script(lua.NOW + lua.TAKE_SLOT)
 
     # Findings
 
@@ -373,6 +395,54 @@ class Ledger:
         ]
         with translated(self._redis, "cannot adapt the window"):
             return int(float(self._feedback(keys=[self._key("window", injector_key)], args=args)))
+
+    # Replacing pods
+
+    def take_slot(self, owner_uid: str, holder: str, limit: int, ttl: float) -> list[str] | None:
+        """One of `limit` slots of an owner for `holder`, a pod to be replaced, for `ttl` seconds at most.
+
+        None: all are taken. Else the holders that came earlier: they count as away, whether they are yet or not. The
+        same holder again keeps its place.
+        """
+        with translated(self._redis, "cannot take a slot"):
+            answer = self._slot(keys=self._share(owner_uid), args=[holder, limit, _ms(ttl)])
+        taken, *earlier = (str(each) for each in answer)
+        return earlier if taken == "1" else None
+
+    def give_slot_back(self, owner_uid: str, holder: str) -> None:
+        """The pod was replaced, or will not be."""
+        with translated(self._redis, "cannot give a slot back"), self._redis.pipeline() as pipe:
+            for key in self._share(owner_uid):
+                pipe.zrem(key, holder)
+            pipe.execute()
+
+    def claim(self, pod_uid: str, replaced_uid: str) -> bool:
+        """Count a new pod as the replacement of one that was evicted. False: it is counted as another one's."""
+        key = self._key("replacement", pod_uid)
+        with translated(self._redis, "cannot claim a replacement"):
+            if self._redis.set(key, replaced_uid, nx=True, ex=CLAIM_SECONDS):
+                return True
+            return bool(self._redis.get(key) == replaced_uid)
+
+    def keep_manifest(self, pod_uid: str, manifest: dict[str, Any]) -> str:
+        """Keep what a pod without a controller can be created again from; returns the digest that the trail names.
+
+        The digest is salted, so that a secret in the manifest cannot be guessed from an exported trail.
+        """
+        kept = _Kept(salt=uuid4().hex[:16], manifest=manifest)
+        with translated(self._redis, "cannot keep a manifest"):
+            self._redis.set(self._key("manifest", pod_uid), kept.model_dump_json(), ex=MANIFEST_SECONDS)
+        return kept.digest
+
+    def manifest(self, pod_uid: str) -> tuple[dict[str, Any], str] | None:
+        """A kept manifest and its digest, or None. It may hold secrets: never log or print it unasked."""
+        with translated(self._redis, "cannot read a manifest"):
+            text: Any = self._redis.get(self._key("manifest", pod_uid))
+        kept = _parsed(_Kept, text)
+        return (kept.manifest, kept.digest) if kept else None
+
+    def _share(self, owner_uid: str) -> list[str]:
+        return [self._key("share", owner_uid), self._key("share-end", owner_uid)]
 
     # Gates
 

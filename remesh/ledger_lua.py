@@ -123,3 +123,25 @@ redis.call('HSET', KEYS[1], 'size', string.format('%.6f', size), 'threshold', st
 redis.call('PEXPIRE', KEYS[1], ARGV[7])
 return string.format('%.6f', size)
 """
+
+# KEYS: share, share-end. ARGV: holder, limit, TTL. Returns 0 if none is free, else 1 and who came earlier.
+TAKE_SLOT = """
+for _, holder in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now()))) do
+  redis.call('ZREM', KEYS[1], holder)
+  redis.call('ZREM', KEYS[2], holder)
+end
+local mine = redis.call('ZSCORE', KEYS[1], ARGV[1])
+if not mine then
+  if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[2]) then return {'0'} end
+  local last = redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+  mine = text((tonumber(last[2]) or 0) + 1)
+  redis.call('ZADD', KEYS[1], mine, ARGV[1])
+end
+redis.call('ZADD', KEYS[2], text(now() + ARGV[3]), ARGV[1])
+for i = 1, 2 do
+  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[3]) then redis.call('PEXPIRE', KEYS[i], ARGV[3]) end
+end
+local answer = {'1'}
+for _, holder in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. mine)) do answer[#answer + 1] = holder end
+return answer
+"""

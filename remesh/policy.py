@@ -89,6 +89,9 @@ class RepairPolicy(Section):
     """Recreate bare pods that are older than the webhook or their namespace's request: adopts a mesh for them."""
     job_pods: bool = False
     """Recreate pods of Jobs."""
+    impersonate_controller: bool = False
+    """Dry-run a bare pod's replacement in its controller's name, for injectors that ask who creates (Dapr). The workers
+    need the right to impersonate the controllers' service accounts in kube-system."""
 
 
 class Policy(Section):

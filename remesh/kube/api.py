@@ -4,6 +4,7 @@ Reads return projections. All writes pass `_write`, the one place where `dry_run
 run. Errors are those of `remesh.errors`.
 """
 
+import re
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -11,11 +12,12 @@ from typing import Any, cast
 
 from remesh.errors import ClusterError, ClusterUnreachable, Gone, NotFound, RemeshError, UsageError
 from remesh.kube.decode import ListPage, decode_json, decode_list, decode_object, selector_text
+from remesh.kube.owners import decode_owner, selects
 from remesh.kube.resources import KINDS, Resource, resource_of
 from remesh.kube.template import pod_from
 from remesh.kube.transport import JSON, MERGE_PATCH, KubeClient
 from remesh.models import ObjectRef
-from remesh.objects import EndpointSlice, Namespace, Pod, Slim, Webhook, WebhookConfiguration, Workload
+from remesh.objects import EndpointSlice, Namespace, OwnerReference, Pod, Slim, Webhook, WebhookConfiguration, Workload
 
 FIELD_MANAGER = "remesh"
 PAGE = 500
@@ -28,8 +30,14 @@ LIST_TRIES = 3
 # `Cluster.list` hides the builtin from the annotations below it.
 Objects = list[Any]
 Pods = list[Pod]
+Names = list[str]
 Template = Mapping[str, Any]  # a pod template, as the API server has it
 Webhooks = list[tuple[str, Webhook]]  # configuration's name and webhook
+
+
+_BUDGETS = Resource("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
+# An owner reference may hold any text; what is no group and version must not become part of a URL.
+_API_VERSION = re.compile(r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?/)?[a-z][a-z0-9]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +125,26 @@ class Cluster:
         uid = workload.metadata.uid
         return [pod for pod in pods if (owner := pod.metadata.controller) and owner.uid == uid]
 
+    def owner(self, namespace: str, reference: OwnerReference) -> Workload:
+        """The object that an owner reference names, of any kind that is installed.
+
+        Raises NotFound if its kind is not installed, it is gone, or another object has its name by now.
+        """
+        what = f"{reference.kind}/{reference.name}"
+        if not _API_VERSION.fullmatch(reference.api_version):
+            raise NotFound(f"{what}: {reference.api_version[:60]!r} is no API version", status=404)
+        resource = self.resource(reference.kind, reference.api_version)
+        data = self.client.request("GET", resource.path(namespace, reference.name))
+        found = decode_owner(reference.kind, reference.api_version, data)
+        if found.metadata.uid != reference.uid:
+            raise NotFound(f"{what} of UID {reference.uid} is gone: another object has its name", status=404)
+        return found
+
+    def budgets_of(self, pod: Pod) -> Names:
+        """Names of the PodDisruptionBudgets that select a pod."""
+        found = self.client.get(_BUDGETS.path(pod.metadata.namespace)).get("items", ())
+        return [each["metadata"]["name"] for each in found if selects(each.get("spec", {}).get("selector"), pod)]
+
     def can_i(
         self, verb: str, group: str, resource: str, namespace: str | None = None, subresource: str | None = None
     ) -> bool:
@@ -153,12 +181,18 @@ class Cluster:
     # Dry run of a pod: never stored, so not among the writes
 
     def dry_run_pod(
-        self, ref: ObjectRef, *, template: Mapping[str, Any] | None = None, timeout: float = 10.0
+        self,
+        ref: ObjectRef,
+        *,
+        template: Mapping[str, Any] | None = None,
+        timeout: float = 10.0,
+        impersonate: str = "",
     ) -> DryRun:
         """What admission would make of a pod of `ref`'s own template now. Nothing is stored.
 
-        `template` replaces the one of the live object. `timeout` in seconds is the API server's deadline, too. All
-        errors of the cluster are in the answer; a ref that is gone is NotFound there.
+        `template` replaces the one of the live object. `timeout` in seconds is the API server's deadline, too.
+        `impersonate` is the user as whom the creation is tried: some injectors ask who creates. All errors of the
+        cluster are in the answer; a ref that is gone is NotFound there.
         """
         try:
             owner = self.get_raw(ref.kind, ref.namespace, ref.name, api_version=ref.api_version)
@@ -167,13 +201,15 @@ class Cluster:
             pod = pod_from(owner, template)
         except ClusterError as error:
             return DryRun(None, 0.0, error, error.message or str(error))
-        return self._dry_run(ref.namespace, pod, timeout)
+        return self._dry_run(ref.namespace, pod, timeout, impersonate)
 
-    def _dry_run(self, namespace: str, pod: Mapping[str, Any], timeout: float) -> DryRun:
+    def _dry_run(self, namespace: str, pod: Mapping[str, Any], timeout: float, impersonate: str) -> DryRun:
         params = {"dryRun": "All", "timeout": f"{max(1, round(timeout * 1000))}ms", "fieldManager": FIELD_MANAGER}
         path, began = resource_of("Pod").path(namespace), time.monotonic()
         try:
-            data = self.client.request("POST", path, params=params, body=pod, timeout=timeout + GRACE_SECONDS)
+            data = self.client.request(
+                "POST", path, params=params, body=pod, timeout=timeout + GRACE_SECONDS, impersonate=impersonate
+            )
             return DryRun(decode_object("Pod", data), time.monotonic() - began)
         except ClusterError as error:
             seconds = time.monotonic() - began
@@ -193,15 +229,23 @@ class Cluster:
             metadata["uid"] = precondition  # immutable, so the API server refuses the patch of another object
         self._write("PATCH", self._path(ref), {"metadata": metadata}, content_type=MERGE_PATCH)
 
-    def evict(self, ref: ObjectRef, *, uid: str | None = None) -> None:
-        """Evict one pod; PodDisruptionBudgets are respected. Raises Throttled ("not now"), Conflict, NotFound."""
+    def evict(self, ref: ObjectRef, *, uid: str | None = None, resource_version: str = "") -> None:
+        """Evict one pod; PodDisruptionBudgets are respected.
+
+        Raises Throttled ("not now": its `budgets` say why), Conflict if UID or resourceVersion differ, NotFound.
+        """
         body = {
             "apiVersion": "policy/v1",
             "kind": "Eviction",
             "metadata": {"name": ref.name, "namespace": ref.namespace},
-            "deleteOptions": self._delete_options(uid if uid is not None else ref.uid),
+            "deleteOptions": self._delete_options(uid if uid is not None else ref.uid, resource_version),
         }
         self._write("POST", resource_of("Pod").path(ref.namespace, ref.name, "eviction"), body)
+
+    def create_pod(self, manifest: Mapping[str, Any]) -> Pod:
+        """Create one pod. Raises Conflict if its name is taken, also by one that is still being deleted; Rejected."""
+        path = resource_of("Pod").path(str(manifest["metadata"]["namespace"]))
+        return cast(Pod, decode_object("Pod", self._write("POST", path, manifest)))
 
     def delete(self, ref: ObjectRef, *, uid: str | None = None, resource_version: str = "") -> None:
         """Delete one object. Raises Conflict if UID or resourceVersion differ, NotFound."""
@@ -220,11 +264,11 @@ class Cluster:
     def _path(self, ref: ObjectRef) -> str:
         return self.resource(ref.kind, ref.api_version).path(ref.namespace, ref.name)
 
-    def _write(self, method: str, path: str, body: Mapping[str, Any], *, content_type: str = JSON) -> None:
+    def _write(self, method: str, path: str, body: Mapping[str, Any], *, content_type: str = JSON) -> bytes:
         params: dict[str, str | int] = {} if method == "DELETE" else {"fieldManager": FIELD_MANAGER}
         if self.dry_run:
             params["dryRun"] = "All"
-        self.client.request(method, path, params=params, body=body, content_type=content_type)
+        return self.client.request(method, path, params=params, body=body, content_type=content_type)
 
 
 def _cut_off(error: ClusterError, seconds: float, timeout: float) -> bool:

@@ -60,7 +60,7 @@ def status_error(answer: Answer, found: Status) -> ClusterError:
     if status == 429:
         wait = _seconds(answer.retry_after, found)
         line = f"the API server asks to come back in {wait:g} s: {found.message or 'too many requests'}"
-        return Throttled(line, retry_after=wait, reason=found.reason, message=found.message)
+        return Throttled(line, retry_after=wait, reason=found.reason, message=found.message, budgets=_budgets(found))
     if status == 422 and _UID_IMMUTABLE.search(found.message):
         return _made(Conflict, f"another object has this name by now: {found.message}", status, found)
     return _by_status(answer, found)
@@ -93,6 +93,11 @@ def _forbidden(answer: Answer, found: Status) -> ClusterError:
         return _made(Rejected, f"refused at admission: {found.message}", 403, found)
     line = f"{answer.asked} was refused without a reason; check for a proxy before the API server"
     return _made(Forbidden, line, 403, found)
+
+
+def _budgets(found: Status) -> tuple[str, ...]:
+    causes = (found.details.causes if found.details else None) or ()
+    return tuple(cause.message for cause in causes if cause.reason == "DisruptionBudget")
 
 
 def _seconds(header: str | None, found: Status) -> float:

@@ -73,9 +73,15 @@ class KubeClient:
         content_type: str = JSON,
         timeout: float = READ_SECONDS,
         gzip: bool = False,
+        impersonate: str = "",
     ) -> bytes:
-        """Body of the answer. `timeout` is in seconds, between any two bytes of the answer."""
+        """Body of the answer. `timeout` is in seconds, between any two bytes of the answer.
+
+        `impersonate` is the user in whose name it is asked; the caller needs the right to impersonate that user.
+        """
         headers = {"Accept": JSON, "User-Agent": USER_AGENT}
+        if impersonate:
+            headers["Impersonate-User"] = impersonate
         if body is not None:
             headers["Content-Type"] = content_type
         if gzip:
