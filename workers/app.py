@@ -4,6 +4,7 @@ The edge of these processes: what is wrong with settings, policy, profiles, kube
 line on standard error and the exit code of `remesh.errors`.
 """
 
+import logging
 import os
 import sys
 from typing import Any, NoReturn
@@ -58,9 +59,27 @@ def _loaded() -> tuple[Celery, Settings, ContextSource]:
 app, _settings, _contexts = _loaded()
 
 
+@signals.setup_logging.connect(weak=False)
+def configure_logs(loglevel: int = logging.INFO, logfile: str | None = None, **_: Any) -> None:
+    """Celery's own lines in the form of ours, so that JSON stays JSON; `--loglevel` and `--logfile` are theirs."""
+    logs.configure(style=_settings.log_format, level=_settings.log_level)
+    ours = logging.getLogger("remesh")
+    if logfile:
+        to_file = logging.FileHandler(logfile, encoding="utf-8")
+        to_file.setFormatter(ours.handlers[0].formatter)
+        ours.handlers[:] = [to_file]
+    for name in ("celery", "kombu", "py.warnings"):
+        theirs = logging.getLogger(name)
+        theirs.handlers[:] = ours.handlers
+        theirs.setLevel(loglevel or logging.INFO)
+        theirs.propagate = False
+    logging.captureWarnings(capture=True)
+
+
 @signals.celeryd_init.connect(weak=False)
 def check_before_start(**_: Any) -> None:
     """A worker that could not repair anything does not start: it would take tasks and lose them."""
+    logs.configure(style=_settings.log_format, level=_settings.log_level)
     try:
         check(_settings, _contexts)
     except RemeshError as error:
@@ -72,7 +91,6 @@ def check(settings: Settings, contexts: ContextSource) -> None:
 
     Raises ConfigError, BrokerUnreachable or BrokerUnsafe.
     """
-    logs.configure(style=settings.log_format, level=settings.log_level)
     context = contexts()
     for client in _redis_servers(settings):
         report = redisdb.check_broker(client)

@@ -113,6 +113,7 @@ class _Repair:
         self._ending = Ending(request, ctx, self._chain)
         self._unfinished = self._chain.unfinished_intent()
         self._seen = Tally(wanted=0)
+        self._counted_at = ""  # resourceVersion of the owner when its pods were counted
         self._notes: list[str] = []  # what else the outcome has to say
         # From here on: known once the object has been read, judged, proven.
         self._workload = Workload()
@@ -288,12 +289,17 @@ class _Repair:
         reached(Step.VERIFIED)
         return verdict
 
-    def _look_again(self) -> Tally:
+    def _look_again(self, anew: bool) -> Tally:
+        """Count its pods, unless its status says that nothing has changed: a large owner's pods are megabytes."""
         self._lease.renew(LEASE_SECONDS)  # if it is lost, looking on harms nobody
         found = self._ctx.cluster.workload(self._ref.kind, self._ref.namespace, self._ref.name)
         if found.metadata.uid != self._ref.uid:
             raise NotFound(f"{self._ref} is another object by now", status=404)
-        return self._count(found, self._ctx.cluster.pods_of(found))
+        version = found.metadata.resource_version
+        if anew or not version or version != self._counted_at:
+            self._seen = self._count(found, self._ctx.cluster.pods_of(found))
+            self._counted_at = version
+        return self._seen
 
     def _count(self, workload: Workload, pods: list[Pod]) -> Tally:
         return tally(counts(workload).desired, pods, marked=self._sidecar.injected, before=self._before)
@@ -304,7 +310,6 @@ class _Repair:
         return verdict if verdict and verdict.result in (Result.WAITING, Result.REPORTED) else None
 
     def _saw(self, seen: Tally) -> None:
-        self._seen = seen
         self._progress("verifying", seen.counted())
 
     # How did it end?

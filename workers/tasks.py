@@ -122,6 +122,6 @@ def _telling(task: Task) -> Callable[[str, dict[str, int]], None]:
 
 def _tell(task: Task, event: str, fields: dict[str, Any]) -> None:
     try:
-        task.send_event(event, **fields)
+        task.send_event(event, retry=False, **fields)
     except Exception as error:  # an event is for the eye only, and a repair goes on without
         log.debug("event not sent", task_event=event, error=str(error))

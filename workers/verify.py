@@ -105,7 +105,7 @@ def _there(seen: Tally) -> str:
 class Sight:
     """What `watch` looks through."""
 
-    look: Callable[[], Tally]  # raises NotFound once the object is gone
+    look: Callable[[bool], Tally]  # True: count anew, whatever is known. Raises NotFound once the object is gone
     doubt: Callable[[], Verdict | None]  # a dry run; a verdict if it shows why nothing comes
     progress: Callable[[Tally], None]  # told whenever the numbers change
     clock: Clock
@@ -144,7 +144,7 @@ class _Watch:
     def _look(self) -> Verdict | None:
         final = self._since(self._began) >= self._seconds
         try:
-            seen = self._sight.look()
+            seen = self._sight.look(final)
         except NotFound:
             return Verdict(Result.OBSOLETE, "gone", "it went away while its pods were awaited")
         except (ClusterUnreachable, Throttled):

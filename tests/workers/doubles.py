@@ -26,6 +26,7 @@ from remesh.objects import (
     Condition,
     Container,
     Namespace,
+    NamespaceMeta,
     ObjectMeta,
     OwnerReference,
     Pod,
@@ -94,10 +95,13 @@ class FixedView:
         ]
 
     def namespace(self, name: str) -> Namespace:
-        return Namespace(metadata=ObjectMeta(name=name, annotations={"linkerd.io/inject": "enabled"}))
+        return Namespace(metadata=NamespaceMeta(name=name, annotations={"linkerd.io/inject": "enabled"}))
 
     def webhooks(self) -> list[tuple[str, Webhook]]:
         return self._webhooks
+
+    def configured(self) -> dict[str, datetime]:
+        return {}
 
 
 @dataclass

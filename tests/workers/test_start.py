@@ -1,6 +1,7 @@
 """How worker and Flower start, and with which one line and exit code they refuse to."""
 
 import base64
+import json
 import socket
 import urllib.error
 import urllib.request
@@ -69,6 +70,16 @@ def test_a_redis_that_may_lose_tasks_is_refused_unless_overridden_by_name(stack:
     assert "REMESH_ALLOW_UNSAFE_BROKER" in lines[0]
 
     stack.start_worker(REMESH_ALLOW_UNSAFE_BROKER="true").wait_for("unsafe broker allowed")
+
+
+def test_every_line_of_a_workers_log_is_json_if_asked_for(stack: Stack) -> None:
+    worker = stack.start_worker(REMESH_LOG_FORMAT="json", PYTHONWARNINGS="ignore")
+
+    lines = [line for line in worker.text().splitlines() if line.startswith("{")]
+    messages = [json.loads(line)["message"] for line in lines]
+
+    assert "worker starts" in messages
+    assert any(message.endswith("ready.") for message in messages)
 
 
 def test_a_worker_ends_when_asked_to(stack: Stack) -> None:

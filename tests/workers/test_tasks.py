@@ -30,7 +30,7 @@ class FakeTask:
         self.countdowns.append(countdown)
         return Retried()
 
-    def send_event(self, name: str, **fields: Any) -> None:
+    def send_event(self, name: str, *, retry: bool, **fields: Any) -> None:
         self.events.append(name)
 
 

@@ -74,7 +74,7 @@ def looking(*tallies: Tally, doubt: Verdict | None = None) -> tuple[Sight, list[
     """A sight that shows these, the last one for ever, and notes what was asked of it."""
     left, asked = list(tallies), []
 
-    def look() -> Tally:
+    def look(anew: bool) -> Tally:
         asked.append("look")
         return left.pop(0) if len(left) > 1 else left[0]
 

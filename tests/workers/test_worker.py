@@ -229,6 +229,22 @@ def test_redis_restarted_under_a_running_repair_costs_neither_worker_nor_outcome
     assert worker.popen.poll() is None
 
 
+def test_a_worker_asked_to_end_finishes_the_repair_under_way(scene: Scene) -> None:
+    [slow] = scene.stuck(w.replica_set("slow", 1, annotations=w.NEVER_READY))
+    scene.stack.policy("[repair]\nverify_seconds = 6.0\n")
+    worker = scene.stack.start_worker()
+    scene.bed.heal()
+    request = scene.request(slow)
+    scene.send(request)
+    wait_until(lambda: "action" in scene.types(request), "the repair is under way")
+
+    worker.terminate()
+
+    assert worker.popen.returncode == 0
+    assert scene.types(request)[-1] == "outcome"
+    assert scene.client.nudge_annotations(scene.namespace) == []
+
+
 def test_on_demand_repairs_are_served_beside_the_background(scene: Scene) -> None:
     refs = scene.stuck(w.replica_set("web", 1), w.replica_set("asked", 1), seconds=0)
     scene.stack.start_worker()

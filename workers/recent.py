@@ -1,0 +1,62 @@
+"""Answers that are believed for a moment, and asked for by one thread at a time.
+
+Repairs of one owner's pods come in bursts and ask the same: a dry run of its template, the list of its pods. Used by
+the `workers.recreate` modules.
+"""
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+T = TypeVar("T")
+
+FORGOTTEN_SECONDS: Final = 60.0  # nobody believes an answer for longer, so it need not be kept
+
+
+@dataclass(slots=True)
+class _Answer:
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    at: float | None = None  # monotonic; None: not asked yet, or it failed
+    value: Any = None
+
+
+class Recent:
+    """The latest answers. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._answers: dict[tuple[Hashable, ...], _Answer] = {}
+
+    def recall(
+        self, key: tuple[Hashable, ...], seconds: float, ask: Callable[[], T], monotonic: Callable[[], float]
+    ) -> T:
+        """The answer of at most `seconds` ago, or a new one. Its age counts from when it came. Raises what `ask` does.
+
+        Who comes while another thread asks waits for that answer.
+        """
+        answer = self._answer(key, monotonic())
+        with answer.lock:
+            if answer.at is None or monotonic() - answer.at > seconds:
+                answer.at = None
+                answer.value = ask()
+                answer.at = monotonic()
+            value: T = answer.value
+            return value
+
+    def forget(self, kind: str) -> None:
+        """Believe no answer whose key begins with `kind` any longer."""
+        with self._lock:
+            for key in [key for key in self._answers if key[0] == kind]:
+                del self._answers[key]
+
+    def _answer(self, key: tuple[Hashable, ...], now: float) -> _Answer:
+        with self._lock:
+            stale = [each for each, held in self._answers.items() if _stale(held, now)]
+            for each in stale:
+                del self._answers[each]
+            return self._answers.setdefault(key, _Answer())
+
+
+def _stale(answer: _Answer, now: float) -> bool:
+    return answer.at is not None and now - answer.at > FORGOTTEN_SECONDS and not answer.lock.locked()

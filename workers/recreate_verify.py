@@ -1,0 +1,95 @@
+"""Did a pod with its sidecar come in the place of the one that was evicted? The judging is pure; `wait` does it until
+there is an answer.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from remesh.errors import ClusterUnreachable, NotFound, Throttled
+from remesh.models import Result
+from remesh.objects import Pod
+from workers.context import Clock
+from workers.verdicts import Verdict
+from workers.verify import DOUBT_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
+
+STILL_TERMINATING: Final = "still_terminating"
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at what came of an eviction."""
+
+    new: Pod | None = None  # the pod in its place
+    marked: bool = False  # `new` carries every expected sidecar
+    going: bool = False  # the evicted pod is still being stopped
+
+    @property
+    def missing(self) -> bool:
+        """True if it is gone and nothing came."""
+        return self.new is None and not self.going
+
+    @property
+    def bare(self) -> bool:
+        """True if what came lacks a sidecar."""
+        return self.new is not None and not self.marked
+
+
+def judge(seen: Seen, sidecars: str, *, final: bool) -> Verdict | None:
+    """The verdict, or None while it is worth waiting. `sidecars` are the expected ones, for people."""
+    if seen.new is not None:
+        return _of_new(seen, seen.new.metadata.name, sidecars, final=final)
+    if not final:
+        return None
+    if seen.going:
+        return Verdict(Result.ERROR, STILL_TERMINATING, "evicted, and its containers are still being stopped")
+    return Verdict(Result.FAILED, "not_replaced", "evicted, and no pod came in its place")
+
+
+def _of_new(seen: Seen, name: str, sidecars: str, *, final: bool) -> Verdict | None:
+    if not seen.marked:
+        return Verdict(Result.FAILED, "came_back_bare", f"{name} came in its place without the {sidecars} sidecar")
+    if seen.new is not None and seen.new.ready:
+        return Verdict(Result.HEALED, "healed", f"{name} came in its place with the {sidecars} sidecar and is Ready")
+    if final:
+        reason = f"{name} came in its place with the {sidecars} sidecar and is not Ready yet"
+        return Verdict(Result.INJECTED, "not_ready_yet", reason)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What `wait` looks through."""
+
+    look: Callable[[], Seen]  # raises NotFound once the owner is gone
+    doubt: Callable[[], Verdict | None]  # why nothing comes, or comes bare, if it is not the template's own fault
+    progress: Callable[[Seen], None]
+    clock: Clock
+
+
+def wait(sight: Sight, sidecars: str, seconds: float) -> Verdict:
+    """Look until there is a verdict, for at most `seconds`, and one dry run more.
+
+    Raises ClusterUnreachable or Throttled if the API server does not answer at the end of that time.
+    """
+    began, pause, doubted = sight.clock.monotonic(), FIRST_PAUSE_SECONDS, False
+    while True:
+        passed = sight.clock.monotonic() - began
+        final = passed >= seconds
+        try:
+            seen = sight.look()
+        except NotFound:
+            return Verdict(Result.OBSOLETE, "gone", "evicted, and then its owner went away")
+        except (ClusterUnreachable, Throttled):
+            if final:
+                raise
+            seen = Seen(going=True)  # not known; looked at again
+        sight.progress(seen)
+        verdict = judge(seen, sidecars, final=final)
+        if seen.bare or (seen.missing and (final or (passed >= DOUBT_SECONDS and not doubted))):
+            doubted = True
+            verdict = sight.doubt() or verdict
+        if verdict is not None:
+            return verdict
+        sight.clock.sleep(max(0.05, min(pause, seconds - passed)))
+        pause = min(LONGEST_PAUSE_SECONDS, pause * 1.5)
