@@ -3,6 +3,7 @@
 import secrets
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -114,14 +115,23 @@ def reference(body: dict[str, Any], made: dict[str, Any], namespace: str) -> Obj
 @pytest.fixture
 def scene(bed: TestBed, tmp_path: Path) -> Iterator[Scene]:
     """A fresh namespace, a Redis of its own, and no worker yet."""
+    with open_scene(bed, tmp_path) as opened:
+        yield opened
+
+
+@contextmanager
+def open_scene(bed: TestBed, folder: Path) -> Iterator[Scene]:
+    """The same on a test bed of the test's own."""
     client = Client(bed.kubeconfig)
     namespace = f"repair-{secrets.token_hex(4)}"
     client.create_meshed_namespace(namespace, bed.wear)
-    stack = Stack(bed, tmp_path)
+    stack = Stack(bed, folder)
     app = queue.make_app(stack.settings, consumes=False)
-    yield Scene(bed, client, namespace, stack, app)
-    app.close()
-    stack.stop()
-    bed.heal()
-    client.delete_workloads(namespace)
-    client.close()
+    try:
+        yield Scene(bed, client, namespace, stack, app)
+    finally:
+        app.close()
+        stack.stop()
+        bed.heal()
+        client.delete_workloads(namespace)
+        client.close()

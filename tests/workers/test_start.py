@@ -72,7 +72,7 @@ def test_a_redis_that_may_lose_tasks_is_refused_unless_overridden_by_name(stack:
     stack.start_worker(REMESH_ALLOW_UNSAFE_BROKER="true").wait_for("unsafe broker allowed")
 
 
-def test_every_line_of_a_workers_log_is_json_if_asked_for(stack: Stack) -> None:
+def test_a_workers_log_is_json_if_asked_for(stack: Stack) -> None:
     worker = stack.start_worker(REMESH_LOG_FORMAT="json", PYTHONWARNINGS="ignore")
 
     lines = [line for line in worker.text().splitlines() if line.startswith("{")]

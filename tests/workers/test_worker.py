@@ -2,6 +2,7 @@
 
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,10 +10,12 @@ import pytest
 from remesh.embedded import EmbeddedRedis
 from remesh.models import ObjectRef, RecordType, Result
 from remesh.queue import BACKGROUND, TASK_NUDGE, make_app
-from remesh.testbed import Fault
+from remesh.sim import SimCluster
+from remesh.testbed import Fault, InjectorWear
+from tests.client import NUDGE
 from tests.cluster import workloads as w
 from tests.stack import wait_until
-from tests.workers.conftest import Scene, on_every_bed
+from tests.workers.conftest import Scene, on_every_bed, open_scene, reference
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -257,6 +260,54 @@ def test_on_demand_repairs_are_served_beside_the_background(scene: Scene) -> Non
     for request in (background, asked):
         assert scene.outcome(request).result in (Result.HEALED, Result.ALREADY_HEALTHY)
     assert {record.actor for record in scene.stack.trail.history(asked.finding_id)} == {"ada"}
+
+
+@on_every_bed
+def test_an_annotation_left_on_a_healthy_object_is_removed(scene: Scene) -> None:
+    body = w.replica_set("web", 1)
+    body["metadata"]["annotations"] = {NUDGE: "f-0000", "kept": "yes"}
+    ref = reference(body, scene.client.create(scene.namespace, body), scene.namespace)
+    scene.client.wait_healed(scene.namespace, scene.bed.wear.sidecar, 1)
+    scene.stack.start_worker()
+    request = scene.request(ref)
+
+    scene.send(request)
+
+    outcome = scene.outcome(request)
+    assert (outcome.result, outcome.code, outcome.acted) == (Result.ALREADY_HEALTHY, "nudge_removed", True)
+    assert scene.types(request) == ["decision", "intent", "action", "outcome"]
+    assert scene.client.get("ReplicaSet", scene.namespace, "web")["metadata"]["annotations"] == {"kept": "yes"}
+
+
+def test_mode_observe_touches_nothing(scene: Scene) -> None:
+    [ref] = scene.stuck(w.replica_set("web", 1), seconds=0)
+    scene.stack.policy('mode = "observe"\n')
+    scene.stack.start_worker()
+    before = scene.client.get("ReplicaSet", scene.namespace, "web")["metadata"]["resourceVersion"]
+    request = scene.request(ref)
+
+    scene.send(request)
+
+    outcome = scene.outcome(request)
+    assert (outcome.result, outcome.code, outcome.acted) == (Result.REPORTED, "observe_mode", False)
+    assert scene.client.get("ReplicaSet", scene.namespace, "web")["metadata"]["resourceVersion"] == before
+
+
+def test_a_webhook_that_refuses_dry_runs_gets_a_canary(tmp_path: Path) -> None:
+    with (
+        SimCluster.start(InjectorWear(timeout_seconds=2, side_effects="Some")) as bed,
+        open_scene(bed, tmp_path) as scene,
+    ):
+        [ref] = scene.stuck(w.replica_set("web", 2))
+        scene.stack.start_worker()
+        bed.heal()
+        request = scene.request(ref)
+
+        scene.send(request)
+
+        outcome = scene.outcome(request)
+        assert outcome.result is Result.HEALED
+        assert "canary" in outcome.reason
 
 
 def test_an_object_that_is_gone_is_obsolete(scene: Scene) -> None:
