@@ -219,8 +219,9 @@ class Checks:
         try:
             report = check_broker(self._session.redis)
         except RemeshError as error:
+            hint = "start one with AOF and noeviction, set REMESH_REDIS_URL, or use `remesh run`, which brings its own"
             return [
-                _failure(group, "redis", error),
+                _failure(group, "redis", error, hint),
                 Check("Workers", "", State.SKIPPED, "not asked: Redis cannot be used"),
             ]
         return [*self._safety(group, report), self._trail(group), *self._workers()]
@@ -257,8 +258,8 @@ class Checks:
 _CLUSTER_GROUPS = ("Rights", "Injectors")
 
 
-def _failure(group: str, name: str, error: RemeshError) -> Check:
-    return Check(group, name, State.FAILED, one_line(str(error)), exit_code=error.exit_code)
+def _failure(group: str, name: str, error: RemeshError, hint: str = "") -> Check:
+    return Check(group, name, State.FAILED, one_line(str(error)), hint, exit_code=error.exit_code)
 
 
 def _names(profiles: Any) -> str:

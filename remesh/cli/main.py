@@ -35,13 +35,21 @@ def _call(arguments: list[str]) -> int:
     try:
         return int(build().main(args=arguments, prog_name=_program(), standalone_mode=False) or exits.OK)
     except RemeshError as error:
-        return _fail(str(error), error.exit_code)
+        return _fail(f"{error}{_hint(error)}", error.exit_code)
     except typer.Abort:
         return exits.INTERRUPTED
     except Exception as error:
         if (code := _usage_problem(error)) is not None:
             return code
         raise
+
+
+def _hint(error: Exception) -> str:
+    """What to do about a Redis without an answer; other errors say it themselves."""
+    from remesh.errors import BrokerError
+
+    lost = type(error.__cause__).__name__ in ("ConnectionError", "TimeoutError", "OperationalError")
+    return "; start it, set REMESH_REDIS_URL, or use `remesh run`" if isinstance(error, BrokerError) and lost else ""
 
 
 def _usage_problem(error: Any) -> int | None:

@@ -41,7 +41,7 @@ status:
     reason: FailedCreate
     message: >-
       Internal error occurred: failed calling webhook "linkerd-proxy-injector.linkerd.io": failed to call webhook:
-      Post "https://linkerd-proxy-injector.linkerd.svc:443/?timeout=10s": dial tcp 10.0.0.1:443: connect: connection refused
+      Post "https://linkerd-proxy-injector.linkerd.svc:443/?timeout=10s": connect: connection refused
 ---
 apiVersion: apps/v1
 kind: ReplicaSet
