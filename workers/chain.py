@@ -1,7 +1,7 @@
 """The part of the audit trail that belongs to one repair: what was written before, and what is written now.
 
-Used by `workers.repair` alone. Record ids are the same for the same step of the same attempt, so a task that runs
-twice leaves one chain.
+Used by `workers.repair` and `workers.recreate`. Record ids are the same for the same step of the same attempt, so a
+task that runs twice leaves one chain.
 """
 
 from collections.abc import Callable, Iterable
@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from remesh.audit import record_of_request
-from remesh.models import AuditRecord, ObjectRef, Outcome, RecordType, RepairRequest
+from remesh.models import AuditRecord, ObjectRef, Outcome, RecordType, RepairRequest, Result
 from workers.context import TrailPort
 
 
@@ -65,10 +65,16 @@ class Chain:
         return None
 
     def unfinished_intent(self) -> AuditRecord | None:
-        """The last intent without an outcome after it: a worker died in between, whichever attempt it was."""
+        """The last intent without an outcome after it: a worker died in between, whichever attempt it was.
+
+        An outcome that only says that API server or Redis failed is no end of it.
+        """
         found: AuditRecord | None = None
         for record in self._of(RecordType.INTENT, RecordType.OUTCOME):
-            found = record if record.type is RecordType.INTENT else None
+            if record.type is RecordType.INTENT:
+                found = record
+            elif record.details.get("result") != Result.ERROR.value:
+                found = None
         return found
 
     @property

@@ -14,21 +14,21 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from remesh.kube.live import LiveView
-
 from remesh import redisdb
 from remesh.audit import Trail
-from remesh.kube.api import Cluster, ReadyEndpoints
+from remesh.kube.api import Cluster, DryRun, ReadyEndpoints
 from remesh.kube.config import load_access
+from remesh.kube.live import LiveView
 from remesh.kube.probe import Injected, ProbeResult, probe
 from remesh.kube.transport import KubeClient
 from remesh.ledger import Failures, Ledger, Quarantine
 from remesh.meshes import Profiles, load_profiles
 from remesh.models import AuditRecord, ObjectRef, Outcome
-from remesh.objects import Pod, Workload
+from remesh.objects import OwnerReference, Pod, Workload
 from remesh.observe import View
 from remesh.policy import Policy, WindowPolicy, load_policy
 from remesh.settings import Settings
+from workers.recent import Recent
 
 VIEW_SECONDS = 2.0  # age up to which namespaces and webhook configurations are believed; repairs come in bursts
 
@@ -47,6 +47,33 @@ class ClusterPort(Protocol):
 
     def annotate(self, ref: ObjectRef, annotations: Mapping[str, str | None], *, uid: str | None = None) -> None:
         """Set or remove annotations; raises Conflict if the UID differs."""
+
+
+class PodPort(Protocol):
+    """What replacing a pod needs of the API server besides, as `remesh.kube.api.Cluster` has it."""
+
+    def pod(self, namespace: str, name: str) -> Pod:
+        """One pod, read now. Raises NotFound."""
+
+    def get_raw(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
+        """One object as the API server has it. Raises NotFound."""
+
+    def owner(self, namespace: str, reference: OwnerReference) -> Workload:
+        """Whom an owner reference names. Raises NotFound if that is nobody (any more)."""
+
+    def dry_run_pod(
+        self, ref: ObjectRef, *, template: Mapping[str, Any] | None = None, timeout: float = 10.0, impersonate: str = ""
+    ) -> DryRun:
+        """What admission would make of a pod of this owner's template."""
+
+    def evict(self, ref: ObjectRef, *, resource_version: str = "") -> None:
+        """Evict it. Raises Conflict if UID or version differ, Throttled for "not now"."""
+
+    def create_pod(self, manifest: Mapping[str, Any]) -> Pod:
+        """Create it. Raises Conflict if the name is taken."""
+
+    def budgets_of(self, pod: Pod) -> list[str]:
+        """Names of the PodDisruptionBudgets that select it."""
 
 
 class Prober(Protocol):
@@ -99,6 +126,24 @@ class LedgerPort(Protocol):
     def quarantined(self, uid: str, template_hash: str) -> Quarantine | None:
         """The quarantine, or None."""
 
+    def clear_quarantine(self, uid: str, template_hash: str) -> bool:
+        """End the quarantine."""
+
+    def take_slot(self, owner_uid: str, holder: str, limit: int, ttl: float) -> list[str] | None:
+        """One of an owner's slots; who came earlier, or None if all are taken."""
+
+    def give_slot_back(self, owner_uid: str, holder: str) -> None:
+        """The pod was replaced, or will not be."""
+
+    def claim(self, pod_uid: str, replaced_uid: str) -> bool:
+        """Count a new pod as this one's replacement. False: it is another one's."""
+
+    def keep_manifest(self, pod_uid: str, manifest: dict[str, Any]) -> str:
+        """Keep it; returns its digest."""
+
+    def manifest(self, pod_uid: str) -> tuple[dict[str, Any], str] | None:
+        """A kept manifest and its digest."""
+
     def close_finding(self, uid: str, finding_id: str) -> bool:
         """The trouble is over."""
 
@@ -140,7 +185,9 @@ class RepairContext:
     ledger: LedgerPort
     policy: Policy
     profiles: Profiles
+    pods: PodPort
     clock: Clock = field(default_factory=Clock)
+    recent: Recent = field(default_factory=Recent)
 
 
 def build_context(settings: Settings) -> RepairContext:
@@ -161,6 +208,7 @@ def build_context(settings: Settings) -> RepairContext:
         ledger=Ledger(redis, settings.cluster, settings.key_prefix),
         policy=policy,
         profiles=profiles,
+        pods=cluster,
     )
 
 
@@ -187,6 +235,9 @@ class Step(StrEnum):
     INTENT_WRITTEN = "intent_written"
     NUDGE_ON = "nudge_on"  # the annotation is on, and not yet written down
     NUDGE_OFF = "nudge_off"  # both are done, and nothing is verified
+    MANIFEST_KEPT = "manifest_kept"
+    EVICTED = "evicted"  # and not yet written down
+    CREATED = "created"  # again, and not yet written down
     VERIFIED = "verified"
     OUTCOME_WRITTEN = "outcome_written"
 

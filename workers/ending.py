@@ -1,11 +1,11 @@
 """How a repair ends: the failure is counted, the outcome written, the ledger and the window told.
 
-Used by `workers.repair` alone. The order matters: once the outcome stands in the trail the repair is over, and what
-fails after that only costs time.
+Used by `workers.repair` and `workers.recreate`. The order matters: once the outcome stands in the trail the repair is
+over, and what fails after that only costs time.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from remesh import logs
 from remesh.errors import BrokerError
@@ -26,6 +26,8 @@ class Ending:
         self._request = request
         self._ctx = ctx
         self._chain = chain
+        self.account = request.ref.uid  # whom a failure is counted against: for a pod, its controller
+        self.evidence: dict[str, Any] = {}  # what else a quarantine has to say
         self.template_hash = ""  # known once the object was read
         self.injector_key = ""  # known once it was judged
 
@@ -58,9 +60,11 @@ class Ending:
         """A failed repair counts against its owner and template; too many mean quarantine."""
         if outcome.result is not Result.FAILED:
             return outcome
-        limits, uid = self._ctx.policy.repair, self._request.ref.uid
-        failed = self._ctx.ledger.record_failure(
-            uid,
+        limits, ledger = self._ctx.policy.repair, self._ctx.ledger
+        if not self._request.on_demand and ledger.failures(self.account, self.template_hash).cooldown_left > 0:
+            return outcome  # begun before another repair of the same owner failed: one burst is one failure
+        failed = ledger.record_failure(
+            self.account,
             self.template_hash,
             outcome.reason,
             cooldown_seconds=limits.cooldown_seconds,
@@ -69,7 +73,8 @@ class Ending:
         if failed < limits.max_attempts:
             return outcome
         reason = f"{outcome.reason}; {failed} repairs failed, so it is left alone"
-        self._ctx.ledger.quarantine(uid, self.template_hash, outcome.model_dump(mode="json") | {"reason": reason})
+        evidence = outcome.model_dump(mode="json") | {"reason": reason, "ref": self._request.ref.model_dump()}
+        ledger.quarantine(self.account, self.template_hash, evidence | self.evidence)
         return outcome.model_copy(update={"result": Result.QUARANTINED, "reason": reason})
 
     def _settle(self, outcome: Outcome) -> None:
@@ -78,7 +83,7 @@ class Ending:
         if outcome.result in CLOSES:
             ledger.close_finding(uid, outcome.finding_id)
         if outcome.result in (Result.HEALED, Result.INJECTED) and self.template_hash:
-            ledger.record_success(uid, self.template_hash)
+            ledger.record_success(self.account, self.template_hash)
         if self.injector_key:
             ledger.release_reservation(self.injector_key, outcome.finding_id)
 

@@ -54,5 +54,7 @@ def from_proof(seen: ProbeResult) -> Verdict | None:
         reason = f"{seen.reason}: nothing proves that another pod would come with its sidecar"
         return Verdict(Result.REPORTED, DRY_RUN_UNSUPPORTED, reason)
     if seen.code == "owner_gone":
-        return Verdict(Result.REPORTED, "owner_gone", "its controller is gone: nobody would put another pod in its place")
+        return Verdict(
+            Result.REPORTED, "owner_gone", "its controller is gone: nobody would put another pod in its place"
+        )
     return from_probe(seen, at_quorum=False)

@@ -78,7 +78,7 @@ def held_back(owner: Workload, pod: Pod) -> str:
         mine = (pod.metadata.labels or {}).get(REVISION_LABEL)
         if mine and status.update_revision and mine != status.update_revision:
             return f"StatefulSet/{owner.metadata.name} is held between two revisions, and the pod is of the old one"
-    if owner.kind == "DaemonSet" and strategy is not None and strategy.type == "OnDelete":
-        if (status.updated_number_scheduled or 0) < (status.current_number_scheduled or 0):
-            return f"DaemonSet/{owner.metadata.name} has pods of an old template, which somebody holds back by OnDelete"
+    on_delete = owner.kind == "DaemonSet" and strategy is not None and strategy.type == "OnDelete"
+    if on_delete and (status.updated_number_scheduled or 0) < (status.current_number_scheduled or 0):
+        return f"DaemonSet/{owner.metadata.name} has pods of an old template, which somebody holds back by OnDelete"
     return ""

@@ -1,19 +1,17 @@
-"""Did a pod with its sidecar come in the place of the one that was evicted? The judging is pure; `wait` does it until
-there is an answer.
+"""Did a pod with its sidecar come in the place of the one that was evicted?
+
+The judging is pure; `wait` does it until there is an answer.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
 
 from remesh.errors import ClusterUnreachable, NotFound, Throttled
 from remesh.models import Result
 from remesh.objects import Pod
 from workers.context import Clock
-from workers.verdicts import Verdict
+from workers.verdicts import STILL_TERMINATING, Verdict
 from workers.verify import DOUBT_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
-
-STILL_TERMINATING: Final = "still_terminating"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +31,16 @@ class Seen:
     def bare(self) -> bool:
         """True if what came lacks a sidecar."""
         return self.new is not None and not self.marked
+
+    @property
+    def created(self) -> int:
+        """Pods that came with every sidecar: 0 or 1."""
+        return int(self.new is not None and self.marked)
+
+    @property
+    def ready(self) -> int:
+        """Of those: Ready."""
+        return int(self.new is not None and self.marked and self.new.ready)
 
 
 def judge(seen: Seen, sidecars: str, *, final: bool) -> Verdict | None:

@@ -1,6 +1,7 @@
 """One repair: read again, decide again, prove, write the intent, nudge, verify, write the outcome.
 
-Called by `workers.tasks`. It guarantees:
+Called by `workers.tasks`. Bare pods are replaced by `workers.recreate`, from here; all else is about nudging. It
+guarantees:
 
 - nothing is written to the cluster unless its intent stands in the audit trail, and nothing at all in mode "observe";
 - the nudge annotation is taken off again on every path after it was put on;
@@ -38,6 +39,7 @@ from workers.chain import Chain
 from workers.context import LeasePort, RepairContext, Step, reached
 from workers.ending import Ending
 from workers.nudge import NUDGE_ANNOTATION, Nudge, left_on
+from workers.recreate import recreate
 from workers.verdicts import Verdict, from_error, from_probe, leaves_for_another_try
 from workers.verify import Sight, Tally, active, tally, watch
 
@@ -61,26 +63,17 @@ def repair(request: RepairRequest, ctx: RepairContext, *, task_id: str = "", pro
     Raises nothing that is a RemeshError.
     """
     try:
-        if request.action is not Action.NUDGE_OWNER:
-            return recreate_pod(request, ctx, task_id)
         lease = ctx.ledger.lease(request.ref.uid, LEASE_SECONDS)
         if lease is None:
             return _outcome(request, Verdict(Result.SKIPPED, "held_elsewhere", "another worker holds the object"))
         try:
+            if request.action is Action.RECREATE_POD:
+                return recreate(request, ctx, lease, task_id, progress)
             return _Repair(request, ctx, lease, task_id, progress).run()
         finally:
             _let_go(lease)
     except RemeshError as error:
         return _outcome(request, from_error(error))
-
-
-def recreate_pod(request: RepairRequest, ctx: RepairContext, task_id: str) -> Outcome:
-    """Bare pods are only reported so far; evicting them will take this function's place."""
-    verdict = Verdict(Result.REPORTED, "recreate_not_available", "bare pods are reported, not yet recreated")
-    outcome = _outcome(request, verdict)
-    Chain(ctx.trail, request, ctx.clock.now, task_id).write_outcome(outcome)
-    ctx.ledger.set_outcome(outcome)
-    return outcome
 
 
 def give_up(request: RepairRequest, ctx: RepairContext, outcome: Outcome, *, task_id: str = "") -> None:

@@ -16,14 +16,12 @@ from remesh.models import AuditRecord, Outcome, RecordType, RepairRequest, Resul
 from remesh.queue import TASKS
 from workers.context import RepairContext
 from workers.repair import give_up, repair
-from workers.verdicts import leaves_for_another_try
+from workers.verdicts import leaves_for_another_try, retries_for
 
 log = logs.get("worker.tasks")
 
 Contexts = Callable[[], RepairContext]
 
-# 2 + 4 + 8 + 16 + 30 s: longer than a lease lasts after its worker died, or than a repair takes that holds it.
-MAX_RETRIES: Final = 5
 LONGEST_COUNTDOWN_SECONDS: Final = 30
 
 _FINDING_ID = re.compile(r"f-[0-9a-f]{1,32}")
@@ -32,7 +30,7 @@ _FINDING_ID = re.compile(r"f-[0-9a-f]{1,32}")
 def register(app: Celery, contexts: Contexts) -> None:
     """Give the application its tasks: one for each action, by the names of `remesh.queue`."""
     for name in TASKS.values():
-        app.task(_body(contexts), bind=True, name=name, max_retries=MAX_RETRIES, acks_late=True)
+        app.task(_body(contexts), bind=True, name=name, max_retries=None, acks_late=True)
 
 
 def _body(contexts: Contexts) -> Callable[[Task, Any], dict[str, Any]]:
@@ -57,7 +55,7 @@ def serve(task: Task, payload: Any, ctx: RepairContext) -> dict[str, Any]:
 
 def _again(task: Task, request: RepairRequest, outcome: Outcome, ctx: RepairContext) -> Outcome:
     """Try again soon, or end with the outcome after the last try."""
-    if task.request.retries < MAX_RETRIES:
+    if task.request.retries < retries_for(outcome):
         pause = min(LONGEST_COUNTDOWN_SECONDS, 2 ** (task.request.retries + 1))
         log.info("trying again", finding=outcome.finding_id, code=outcome.code, seconds=pause, reason=outcome.reason)
         raise task.retry(countdown=pause, throw=False)

@@ -30,6 +30,9 @@ class Verdict:
     reason: str
 
 
+STILL_TERMINATING: Final = "still_terminating"  # evicted, and nothing can be seen of a replacement yet
+RESTORE_PENDING: Final = "restore_pending"  # evicted, and remesh itself has to create it again
+
 # Soon over, and not the object's fault: tried again by the same task before anybody else hears of it.
 _PASSING: Final = frozenset(
     {
@@ -40,8 +43,21 @@ _PASSING: Final = frozenset(
         "changed_meanwhile",
         "trail_unavailable",
         "broker_failed",
+        STILL_TERMINATING,
+        RESTORE_PENDING,
     }
 )
+
+
+# 2 + 4 + 8 + 16 + 30 s: longer than a lease lasts after its worker died, or than a repair takes that holds it.
+RETRIES: Final = 5
+# A pod that was evicted and that nobody else would create is not given up in an hour (30 s between two tries).
+RESTORE_RETRIES: Final = 120
+
+
+def retries_for(outcome: Outcome) -> int:
+    """How often the same task tries again before it ends like this."""
+    return RESTORE_RETRIES if outcome.code == RESTORE_PENDING else RETRIES
 
 
 def leaves_for_another_try(outcome: Outcome | Verdict) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import cast
 
 import fakeredis
 
@@ -40,7 +41,7 @@ from remesh.objects import (
     WorkloadStatus,
 )
 from remesh.policy import Policy
-from workers.context import Clock, RepairContext
+from workers.context import Clock, PodPort, RepairContext
 from workers.nudge import NUDGE_ANNOTATION
 
 START = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
@@ -278,6 +279,7 @@ class World:
             ledger=self.ledger,
             policy=self.policy,
             profiles=load_profiles(),
+            pods=cast(PodPort, self.cluster),  # a nudge touches no pod
             clock=self.clock,
         )
 

@@ -7,7 +7,7 @@ import pytest
 from remesh.audit import record_of_finding
 from remesh.errors import ClusterUnreachable, Conflict, Forbidden, NotFound, Rejected
 from remesh.kube.probe import ProbeResult
-from remesh.models import Action, RecordType, Result
+from remesh.models import RecordType, Result
 from remesh.policy import Mode, Policy, RepairPolicy
 from tests.workers import doubles as d
 from workers import context, nudge
@@ -324,13 +324,6 @@ def test_an_api_server_that_is_away_for_a_while_is_waited_out_while_verifying(wo
     world.cluster.obey = restart
 
     assert repair(d.a_request(), world.ctx).result is Result.HEALED
-
-
-def test_bare_pods_are_only_reported_so_far(world: d.World) -> None:
-    outcome = repair(d.a_request(action=Action.RECREATE_POD), world.ctx)
-
-    assert (outcome.result, outcome.code) == (Result.REPORTED, "recreate_not_available")
-    assert world.cluster.writes == []
 
 
 class Killed(BaseException):

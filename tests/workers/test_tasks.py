@@ -12,6 +12,7 @@ from remesh.queue import TASK_NUDGE, TASK_RECREATE, make_app
 from remesh.settings import Settings
 from tests.workers import doubles as d
 from workers import tasks
+from workers.verdicts import RETRIES
 
 
 class Retried(Exception):
@@ -100,7 +101,7 @@ def test_an_object_held_by_another_worker_is_tried_again_soon(world: d.World) ->
 def test_countdowns_grow_and_stay_below_a_minute(world: d.World) -> None:
     world.ledger.lease("uid-web", 60)
     seen: list[float] = []
-    for retries in range(tasks.MAX_RETRIES):
+    for retries in range(RETRIES):
         task = FakeTask(retries)
         with pytest.raises(Retried):
             tasks.serve(task, payload(), world.ctx)
@@ -112,7 +113,7 @@ def test_countdowns_grow_and_stay_below_a_minute(world: d.World) -> None:
 def test_after_the_last_try_the_outcome_is_written_down(world: d.World) -> None:
     world.cluster.read_errors = [ClusterUnreachable("no route to host")]
 
-    outcome = tasks.serve(FakeTask(tasks.MAX_RETRIES), payload(), world.ctx)
+    outcome = tasks.serve(FakeTask(RETRIES), payload(), world.ctx)
 
     assert (outcome["result"], outcome["code"]) == ("error", "cluster_unreachable")
     assert world.records(RecordType.OUTCOME)[0].code == "cluster_unreachable"
@@ -121,7 +122,7 @@ def test_after_the_last_try_the_outcome_is_written_down(world: d.World) -> None:
 def test_after_the_last_try_another_workers_hold_is_noted_and_the_outcome_left_to_it(world: d.World) -> None:
     world.ledger.lease("uid-web", 60)
 
-    outcome = tasks.serve(FakeTask(tasks.MAX_RETRIES), payload(), world.ctx)
+    outcome = tasks.serve(FakeTask(RETRIES), payload(), world.ctx)
 
     assert (outcome["result"], outcome["code"]) == ("skipped", "held_elsewhere")
     assert world.types() == ["refusal"]
@@ -130,7 +131,7 @@ def test_after_the_last_try_another_workers_hold_is_noted_and_the_outcome_left_t
 def test_a_trail_that_stays_broken_ends_the_task_without_touching_anything(world: d.World) -> None:
     world.trail.refuses = frozenset(RecordType)
 
-    outcome = tasks.serve(FakeTask(tasks.MAX_RETRIES), payload(), world.ctx)
+    outcome = tasks.serve(FakeTask(RETRIES), payload(), world.ctx)
 
     assert (outcome["result"], outcome["code"]) == ("error", "trail_unavailable")
     assert world.cluster.writes == []

@@ -1,0 +1,280 @@
+"""What all replacing of pods has in common: deciding, refusing, evicting, and the end of it.
+
+Used by `workers.recreate_evict` (pods with a controller) and `workers.recreate_alone` (pods without). A method here has
+one effect, and says by a `Verdict` why the repair ends with it, or by None that it goes on.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from remesh import logs
+from remesh.classify import classify
+from remesh.decide import decide, expected_sidecars
+from remesh.errors import BrokerError, ClusterError, ClusterUnreachable, NotFound, Rejected, Throttled
+from remesh.fingerprint import fingerprint
+from remesh.kube.probe import ProbeResult
+from remesh.meshes import MeshProfile
+from remesh.models import (
+    Action,
+    Decision,
+    FailureClass,
+    InjectorHealth,
+    Observed,
+    Outcome,
+    Probe,
+    RecordType,
+    RepairRequest,
+    Result,
+)
+from remesh.objects import Pod
+from remesh.observe import observe
+from remesh.policy import Mode
+from workers.chain import Chain
+from workers.context import LeasePort, RepairContext, Step, reached
+from workers.ending import Ending
+from workers.recreate_proof import from_proof
+from workers.recreate_verify import Seen
+from workers.verdicts import RESTORE_PENDING, Verdict, leaves_for_another_try, works_again_later
+
+log = logs.get("worker.recreate")
+
+Progress = Callable[[str, dict[str, int]], None]
+
+# From policy/v1's eviction (registry/core/pod/storage): with two budgets it cannot tell which to count against.
+_SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
+_BUDGET_NAME: Final = re.compile(r"disruption budget (\S+)")
+
+
+class Attempt:
+    """One attempt to replace one pod, while its lease is held."""
+
+    def __init__(
+        self, request: RepairRequest, ctx: RepairContext, lease: LeasePort, task_id: str, progress: Progress
+    ) -> None:
+        self.request, self.ref, self.ctx = request, request.ref, ctx
+        self.progress = progress
+        self.chain = Chain(ctx.trail, request, ctx.clock.now, task_id)
+        self.ending = Ending(request, ctx, self.chain)
+        self.begun = self.chain.unfinished_intent()
+        self.notes: list[str] = []  # what else the outcome has to say
+        self.sidecars: list[MeshProfile] = []  # that it should have; known once it was judged
+        self.proof: ProbeResult | None = None
+        self.acted = False  # True once anything may have been written to the cluster
+        self.owed = False  # True from when it may be gone until remesh has created it again
+        self.slot_of = ""  # UID of the owner whose slot it holds
+        self.shown: Callable[[str], str] = str  # what of a text people may see
+        self._lease = lease
+        self._seen = Seen()
+
+    # Judging
+
+    def decide(self, pod: Pod, probe: Probe = Probe.UNKNOWN) -> Decision:
+        """What is right for a pod of this owner now."""
+        now = self.ctx.clock.now()
+        return decide(self._observed(pod, probe), self.ctx.policy, self.ctx.profiles, now)
+
+    def _observed(self, pod: Pod, probe: Probe) -> Observed:
+        ending, now = self.ending, self.ctx.clock.now()
+        failed = self.ctx.ledger.failures(ending.account, ending.template_hash).count if ending.template_hash else 0
+        return observe(pod, self.ctx.view, health=InjectorHealth(probe=probe), now=now, attempts=failed)
+
+    def _expect_of(self, pod: Pod, decision: Decision) -> None:
+        """Note who injects it, with which sidecars, under which configuration."""
+        webhooks = self.ctx.view.webhooks()
+        namespace = self.ctx.view.namespace(pod.metadata.namespace)
+        expected = expected_sidecars(pod, namespace, webhooks, self.ctx.profiles)
+        self.sidecars = list({profile.name: profile for profile, _ in expected}.values())
+        self.ending.injector_key = decision.injector.key if decision.injector else ""
+        configurations = {injector.configuration for _, injector in expected}
+        self.ending.evidence["webhooks"] = fingerprint(webhooks, configurations)
+
+    def judge(self, pod: Pod) -> Verdict | None:
+        """Decide, and write the decision down."""
+        decision = self.decide(pod)
+        self._expect_of(pod, decision)
+        self.chain.write(
+            RecordType.DECISION,
+            action=decision.action.value,
+            cause=decision.failure_class.value,
+            code=decision.code,
+            reason=decision.reason,
+            details={
+                "after_recovery": decision.after_recovery.value,
+                "injector": self.ending.injector_key,
+                "sidecars": self.names,
+                "template_hash": self.ending.template_hash,
+            },
+        )
+        reached(Step.DECIDED)
+        if decision.failure_class is FailureClass.HAS_SIDECAR:
+            return Verdict(Result.ALREADY_HEALTHY, decision.code, decision.reason)
+        if not repairable(decision):
+            return self.refuse(Verdict(Result.REPORTED, decision.code, decision.reason))
+        return None
+
+    def may_act(self) -> Verdict | None:
+        """Quarantine, cooldown and mode."""
+        held = self.ctx.ledger.quarantined(self.ending.account, self.ending.template_hash)
+        if held is not None and not self._end_quarantine(held.evidence):
+            why = held.evidence.get("reason", "its repairs failed too often")
+            return self.refuse(Verdict(Result.QUARANTINED, "quarantined", f"in quarantine: {why}"))
+        left = self.ctx.ledger.failures(self.ending.account, self.ending.template_hash).cooldown_left
+        if left > 0 and not self.request.on_demand:
+            return self.refuse(Verdict(Result.SKIPPED, "cooling_down", f"its owner cools down for {left:.0f} s more"))
+        if self.ctx.policy.mode is Mode.OBSERVE:
+            return self.refuse(Verdict(Result.REPORTED, "observe_mode", "the policy's mode is observe: not touched"))
+        return None
+
+    def _end_quarantine(self, evidence: dict[str, Any]) -> bool:
+        """True if the webhook configuration is another one by now: what failed under the old one is tried again."""
+        before, now = evidence.get("webhooks"), self.ending.evidence["webhooks"]
+        if not before or before == now:
+            return False
+        reason = "the webhook configuration has changed since, so its quarantine ends"
+        self.chain.write(RecordType.NOTE, step="quarantine_ended", code="quarantine_ended", reason=reason)
+        self.ctx.ledger.clear_quarantine(self.ending.account, self.ending.template_hash)
+        return True
+
+    def prove(self, pod: Pod, proof: ProbeResult) -> Verdict | None:
+        """Go on only if the dry run came back with every sidecar, and the decision is to recreate it then."""
+        self.proof = proof
+        verdict = from_proof(proof)
+        if verdict is not None:
+            return verdict if leaves_for_another_try(verdict) else self.refuse(verdict)
+        decision = self.decide(pod, Probe.PASSES)
+        if decision.action is not Action.RECREATE_POD:
+            return self.refuse(Verdict(Result.REPORTED, decision.code, decision.reason))
+        return None
+
+    def refuse(self, verdict: Verdict) -> Verdict:
+        """Write down that it is not touched, and why."""
+        reason = self.shown(verdict.reason)
+        self.chain.write(RecordType.REFUSAL, step=verdict.code, code=verdict.code, reason=reason)
+        return verdict
+
+    # Acting
+
+    def intend(self, code: str, reason: str, details: dict[str, Any]) -> Verdict | None:
+        """Write the intent. Without it nothing is touched: raises TrailUnavailable."""
+        if not self.hold():
+            return Verdict(Result.SKIPPED, "lease_lost", "the hold on the pod ran out before anything was done")
+        known = {
+            "pod": self.ref.name,
+            "uid": self.ref.uid,
+            "sidecars": self.names,
+            "injector": self.ending.injector_key,
+            "template_hash": self.ending.template_hash,
+            "dry_run": self.proof.code if self.proof else "",
+            "dry_run_ms": round(self.proof.seconds * 1000) if self.proof else None,
+        }
+        self.chain.write(RecordType.INTENT, code=code, reason=reason, details=known | details)
+        reached(Step.INTENT_WRITTEN)
+        return None
+
+    def evict(self, pod: Pod, resource_version: str = "") -> Verdict | None:
+        """Evict it through the Eviction API, bound to its UID. Raises ClusterError if it may have happened."""
+        self.progress("evicting", {})
+        try:
+            self.ctx.pods.evict(self.ref, resource_version=resource_version)
+        except NotFound:
+            return Verdict(Result.OBSOLETE, "gone", "it went away by itself before it was evicted")
+        except Throttled as error:
+            if not _by_budget(error):
+                raise
+            return self.refuse(Verdict(Result.SKIPPED, "blocked_by_pdb", self._blocked(error, pod)))
+        except Rejected as error:
+            return self.refuse(self._refused(error, pod))
+        except ClusterUnreachable:
+            self.acted = True  # perhaps: the next try sees
+            raise
+        self.acted = True
+        reached(Step.EVICTED)
+        self.chain.write(RecordType.ACTION, step="evicted", code="evicted", reason=f"evicted {self.ref.name}")
+        return None
+
+    def _blocked(self, error: Throttled, pod: Pod) -> str:
+        names = [found[1] for text in error.budgets if (found := _BUDGET_NAME.search(text))] or self._budgets(pod)
+        said = "; ".join(error.budgets) or error.message
+        return f"not now, says {_budget_names(names)}: {said}"
+
+    def _refused(self, error: Rejected, pod: Pod) -> Verdict:
+        if _SEVERAL_BUDGETS in error.message:
+            names = _budget_names(self._budgets(pod))
+            reason = f"it cannot be evicted: {names} select it, and Kubernetes evicts no pod of several"
+            return Verdict(Result.REPORTED, "several_pdbs", reason)
+        found = classify(error.message)
+        if works_again_later(found):
+            return Verdict(Result.WAITING, found.value, f"the eviction was refused, a webhook fails: {error}")
+        return Verdict(Result.REPORTED, "eviction_refused", f"the eviction was refused: {error}")
+
+    def _budgets(self, pod: Pod) -> list[str]:
+        try:
+            return self.ctx.pods.budgets_of(pod)
+        except ClusterError as error:
+            log.debug("budgets not read", finding=self.request.finding_id, error=str(error))
+            return []
+
+    def hold(self) -> bool:
+        """Keep the lease on the pod. False: another worker may have it."""
+        return self._lease.renew()
+
+    # Seeing what came of it, and the end
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the sidecars that it should have."""
+        return [profile.name for profile in self.sidecars]
+
+    def marked(self, pod: Pod) -> bool:
+        """True if a pod carries every sidecar that is expected."""
+        return all(profile.injected(pod) for profile in self.sidecars)
+
+    def expect(self, names: Iterable[str]) -> None:
+        """The sidecars that the intent of a dead worker named. Raises UsageError for one that is not known."""
+        self.sidecars = [self.ctx.profiles.by_name(name) for name in names]
+
+    def saw(self, seen: Seen) -> None:
+        """Note what was seen last, and show it."""
+        if seen != self._seen:
+            self._seen = seen
+            self.progress("verifying", {"created": seen.created, "ready": seen.ready, "bare": int(seen.bare)})
+
+    def end(self, verdict: Verdict) -> Outcome:
+        """The outcome, written down unless it is left for another try."""
+        if self.owed and self.acted and leaves_for_another_try(verdict):
+            verdict = Verdict(verdict.result, RESTORE_PENDING, verdict.reason)
+        outcome = Outcome(
+            finding_id=self.request.finding_id,
+            result=verdict.result,
+            code=verdict.code,
+            reason="; ".join([self.shown(verdict.reason), *self.notes]),
+            created=self._seen.created,
+            ready=self._seen.ready,
+            bare=int(self._seen.bare),
+            acted=self.acted,
+        )
+        again = leaves_for_another_try(outcome)
+        if self.slot_of and not (again and self.acted):
+            self._give_slot_back()
+        return outcome if again else self.ending.conclude(outcome)
+
+    def _give_slot_back(self) -> None:
+        try:
+            self.ctx.ledger.give_slot_back(self.slot_of, self.ref.uid)
+        except BrokerError as error:
+            log.warning("slot not given back, it ends by itself", finding=self.request.finding_id, error=str(error))
+
+
+def repairable(decision: Decision) -> bool:
+    """True if recreating the pod is right, now or once its injector works."""
+    return Action.RECREATE_POD in (decision.action, decision.after_recovery)
+
+
+def _by_budget(error: Throttled) -> bool:
+    """A PodDisruptionBudget says no; any other 429 is an API server that is busy."""
+    return bool(error.budgets) or "disruption budget" in error.message
+
+
+def _budget_names(names: list[str]) -> str:
+    return ", ".join(f"PodDisruptionBudget/{name}" for name in sorted(set(names))) or "a PodDisruptionBudget"

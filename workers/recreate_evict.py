@@ -1,0 +1,269 @@
+"""A bare pod with a controller: evicted when its owner can spare it, and its replacement watched.
+
+Used by `workers.recreate`. It guarantees:
+
+- not more of an owner's pods are away by our doing than its share, however many workers there are;
+- what its controller would create in its place has come back from a dry run with every sidecar, seconds ago;
+- one request evicts one pod: every eviction carries the UID, and a dead worker's eviction is only looked after.
+"""
+
+from typing import Any, Final
+
+from remesh.disruption import share, unsettled
+from remesh.errors import NotFound
+from remesh.fingerprint import fingerprint
+from remesh.kube.api import DryRun
+from remesh.kube.probe import ProbeResult
+from remesh.models import AuditRecord, ObjectRef, Result
+from remesh.objects import OwnerReference, Pod, Workload
+from remesh.tally import COUNTED_KINDS, counts
+from workers.context import Step, reached
+from workers.recreate_attempt import Attempt, repairable
+from workers.recreate_proof import account_of, from_proof, judge_all, proof_seconds
+from workers.recreate_share import goes_first, held_back, room
+from workers.recreate_verify import Seen, Sight, wait
+from workers.verdicts import Verdict
+from workers.verify import active
+
+PODS_SECONDS: Final = 0.5  # age up to which a list of an owner's pods will do to look for a replacement
+# A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
+SLOT_SPARE_SECONDS: Final = 60.0
+
+
+class Eviction:
+    """One pod's eviction."""
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+        self._ctx, self._ref = attempt.ctx, attempt.ref
+        self._owner = Workload()
+        self._above: Workload | None = None
+        self._pod = Pod()
+        self._before: frozenset[str] = frozenset()  # UIDs of the owner's pods from before the eviction
+        self._newest_before = ""  # when the newest of those was created, in the API server's time
+        self._newest: str | None = None  # the same as a dead worker saw it: all that is known of those then
+        self._mine = ""  # UID of the replacement, once one is claimed
+
+    def run(self, pod: Pod) -> Verdict:
+        """Step by step; each says why it ends there."""
+        self._pod = pod
+        return self._judge() or self._attempt.may_act() or self._settled() or self._turn() or self._in_slot()
+
+    def resume(self, intent: AuditRecord, gone: Verdict) -> Verdict:
+        """Another worker evicted it and died: look after its replacement, and touch nothing."""
+        attempt, details = self._attempt, intent.details
+        attempt.acted = True
+        attempt.notes.append("evicted by a worker that could not end it; nothing else was evicted")
+        attempt.expect(str(name) for name in details.get("sidecars", ()))
+        attempt.ending.injector_key = str(details.get("injector", ""))
+        attempt.ending.template_hash = str(details.get("template_hash", ""))
+        attempt.chain.owner = intent.owner
+        if intent.owner is None:
+            return gone
+        attempt.ending.account = attempt.slot_of = intent.owner.uid
+        self._newest = str(details.get("newest", ""))
+        try:
+            self._owner = self._ctx.pods.owner(self._ref.namespace, _reference(intent.owner))
+        except NotFound:
+            return Verdict(Result.OBSOLETE, "gone", "evicted, and then its owner went away")
+        return self._verify()
+
+    # What is there, and whose is it?
+
+    def _judge(self) -> Verdict | None:
+        controller = self._pod.metadata.controller
+        if controller is None:  # not for this class
+            return Verdict(Result.REPORTED, "no_controller", "nobody would create it again")
+        self._attempt.chain.owner = _ref_of(self._pod, controller)
+        orphaned = None
+        if repairable(self._attempt.decide(self._pod)):
+            orphaned = self._read_owner(controller)
+        return self._attempt.judge(self._pod) or (self._attempt.refuse(orphaned) if orphaned else None)
+
+    def _read_owner(self, controller: OwnerReference) -> Verdict | None:
+        namespace, ending = self._ref.namespace, self._attempt.ending
+        try:
+            self._owner = self._ctx.pods.owner(namespace, controller)
+        except NotFound as error:
+            reason = f"nobody would put another pod in its place: {error}"
+            return Verdict(Result.REPORTED, "owner_gone", reason)
+        ending.account, ending.template_hash = self._owner.metadata.uid, self._owner.template_hash
+        ending.evidence["ref"] = _ref_of(self._pod, controller).model_dump()
+        if self._owner.spec.template is None:
+            reason = f"{controller.kind}/{controller.name} has no pod template that a dry run could try"
+            return Verdict(Result.REPORTED, "no_template", reason)
+        return None
+
+    def _settled(self) -> Verdict | None:
+        """Left alone until nobody else is at work on its owner."""
+        reason = self._read_above() or unsettled(self._owner, self._above) or held_back(self._owner, self._pod)
+        return self._attempt.refuse(Verdict(Result.SKIPPED, "owner_unsettled", reason)) if reason else None
+
+    def _read_above(self) -> str:
+        controller = self._owner.metadata.controller
+        if self._owner.kind != "ReplicaSet" or controller is None:
+            return ""
+        try:
+            self._above = self._ctx.pods.owner(self._ref.namespace, controller)
+        except NotFound:
+            return f"the {controller.kind} above its ReplicaSet is gone"
+        return ""
+
+    # May it go now?
+
+    def _turn(self) -> Verdict | None:
+        if self._owner.kind != "StatefulSet":
+            return None
+        waiting = [each for each in self._ctx.cluster.pods_of(self._owner) if active(each) and self._waits(each)]
+        first = goes_first(self._owner, self._pod, waiting)
+        if first is None:
+            return None
+        reason = f"{first.metadata.name} is replaced first, from the highest ordinal down"
+        return self._attempt.refuse(Verdict(Result.SKIPPED, "not_its_turn", reason))
+
+    def _waits(self, pod: Pod) -> bool:
+        return pod.metadata.uid != self._ref.uid and repairable(self._attempt.decide(pod))
+
+    def _in_slot(self) -> Verdict:
+        repair, uid = self._ctx.policy.repair, self._owner.metadata.uid
+        limit = share(self._owner, self._above, repair)
+        seconds = repair.verify_seconds + SLOT_SPARE_SECONDS
+        earlier = self._ctx.ledger.take_slot(uid, self._ref.uid, limit, seconds)
+        if earlier is None:
+            reason = f"{limit} of its owner's pods are being replaced already, which is its share"
+            return self._attempt.refuse(Verdict(Result.SKIPPED, "share_taken", reason))
+        self._attempt.slot_of = uid
+        return self._spared(earlier) or self._prove() or self._act(len(earlier), limit)
+
+    def _spared(self, earlier: list[str]) -> Verdict | None:
+        """Counted after the slot was taken, so that of two that come at once the later one sees the earlier."""
+        pods = self._ctx.cluster.pods_of(self._owner)
+        self._before = frozenset(each.metadata.uid for each in pods)
+        self._newest_before = max((each.metadata.creation_timestamp for each in pods), default="")
+        found = room(
+            self._owner,
+            self._above,
+            self._ctx.policy.repair,
+            pods,
+            self._pod,
+            earlier=earlier,
+            marked=self._attempt.marked,
+        )
+        if found.free:
+            return None
+        reason = f"{found.away} of its owner's pods are away already, and {found.limit} may be"
+        return self._attempt.refuse(Verdict(Result.SKIPPED, "share_taken", reason))
+
+    # Would another pod be injected?
+
+    def _prove(self) -> Verdict | None:
+        self._attempt.progress("proving", {})
+        return self._attempt.prove(self._pod, self._proof())
+
+    def _proof(self) -> ProbeResult:
+        """A dry run of the owner's template, or what one said a moment ago under the same configuration."""
+        webhooks = fingerprint(self._ctx.view.webhooks())
+        key = ("proof", self._owner.metadata.uid, self._owner.template_hash, webhooks, *self._attempt.names)
+        gate, clock = self._ctx.policy.gate, self._ctx.clock
+        return self._ctx.recent.recall(key, proof_seconds(gate), self._dry_run, clock.monotonic)
+
+    def _dry_run(self) -> ProbeResult:
+        latency = self._ctx.policy.gate.latency_seconds
+        account = account_of(self._owner.kind) if self._ctx.policy.repair.impersonate_controller else ""
+        # A second past the bound is enough to know; a hung webhook would hold the API server for its own time-out.
+        answer: DryRun = self._ctx.pods.dry_run_pod(self._owner_ref(), timeout=latency + 1, impersonate=account)
+        return judge_all(answer, self._attempt.sidecars, latency)
+
+    def _owner_ref(self) -> ObjectRef:
+        owner = self._owner
+        return ObjectRef(
+            api_version=owner.api_version,
+            kind=owner.kind,
+            namespace=self._ref.namespace,
+            name=owner.metadata.name,
+            uid=owner.metadata.uid,
+        )
+
+    # Replace it
+
+    def _act(self, earlier: int, limit: int) -> Verdict:
+        attempt = self._attempt
+        details: dict[str, Any] = {
+            "owner": f"{self._owner.kind}/{self._owner.metadata.name}",
+            "share": limit,
+            "slots_taken": earlier,
+            "newest": self._newest_before,
+        }
+        reason = f"evict it, so that {details['owner']} puts a pod with its sidecar in its place"
+        return attempt.intend("evict", reason, details) or attempt.evict(self._pod) or self._verify()
+
+    def _verify(self) -> Verdict:
+        sight = Sight(self._look, self._doubt, self._attempt.saw, self._ctx.clock)
+        verdict = wait(sight, " and ".join(self._attempt.names), self._ctx.policy.repair.verify_seconds)
+        reached(Step.VERIFIED)
+        return verdict
+
+    def _look(self) -> Seen:
+        self._attempt.hold()  # if it is lost, looking on harms nobody
+        pods = self._pods()
+        going = any(each.metadata.uid == self._ref.uid for each in pods)
+        new = self._replacement(pods)
+        return Seen(new, marked=new is not None and self._attempt.marked(new), going=going)
+
+    def _pods(self) -> list[Pod]:
+        key, clock = ("pods", self._owner.metadata.uid), self._ctx.clock
+        return self._ctx.recent.recall(
+            key, PODS_SECONDS, lambda: self._ctx.cluster.pods_of(self._owner), clock.monotonic
+        )
+
+    def _replacement(self, pods: list[Pod]) -> Pod | None:
+        """The pod that came for this one. Several may be replaced at once: each new pod counts for one of them."""
+        new = [each for each in pods if active(each) and self._came_after(each)]
+        kept = next((each for each in new if each.metadata.uid == self._mine), None)
+        if kept is not None:
+            return kept
+        for each in sorted(new, key=lambda found: found.metadata.name != self._ref.name):  # a StatefulSet's: same name
+            if self._ctx.ledger.claim(each.metadata.uid, self._ref.uid):
+                self._mine = each.metadata.uid
+                return each
+        return None
+
+    def _came_after(self, pod: Pod) -> bool:
+        if pod.metadata.uid == self._ref.uid:
+            return False
+        if self._newest is None:
+            return pod.metadata.uid not in self._before
+        # Of the same second may also be a bare sibling from before; times have whole seconds, and sort as text.
+        created = pod.metadata.creation_timestamp
+        return created > self._newest or (created == self._newest and self._attempt.marked(pod))
+
+    def _doubt(self) -> Verdict | None:
+        """Nothing came, or it came bare: because of the owner, or does the injector fail again?"""
+        try:
+            if not self._mine and not self._wanted():
+                return Verdict(Result.OBSOLETE, "no_longer_wanted", "evicted, and its owner wants no pod in its place")
+        except NotFound:
+            return Verdict(Result.OBSOLETE, "gone", "evicted, and then its owner went away")
+        self._ctx.recent.forget("proof")
+        verdict = from_proof(self._proof())
+        return verdict if verdict is not None and verdict.result in (Result.WAITING, Result.REPORTED) else None
+
+    def _wanted(self) -> bool:
+        """False if its owner was scaled down or has finished meanwhile."""
+        found = self._ctx.pods.owner(self._ref.namespace, _reference(self._owner_ref()))
+        there = sum(1 for each in self._pods() if active(each))
+        return found.kind not in COUNTED_KINDS or counts(found).desired > there
+
+
+def _ref_of(pod: Pod, owner: OwnerReference) -> ObjectRef:
+    return ObjectRef(
+        api_version=owner.api_version[:253],
+        kind=owner.kind[:253],
+        namespace=pod.metadata.namespace,
+        name=owner.name[:253],
+        uid=owner.uid[:64],
+    )
+
+
+def _reference(ref: ObjectRef) -> OwnerReference:
+    return OwnerReference(kind=ref.kind, name=ref.name, uid=ref.uid, api_version=ref.api_version, controller=True)
