@@ -63,7 +63,6 @@ def remesh(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], 
     for name in list(os.environ):
         if name.startswith(("REMESH_", "KUBE")):
             monkeypatch.delenv(name)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     runner = Remesh(monkeypatch, capsys)
     runner.set(REMESH_REDIS_URL=NOWHERE)

@@ -96,7 +96,8 @@ def test_completion_is_a_script_for_the_shell(remesh: Remesh) -> None:
 
 
 @pytest.mark.parametrize("command", CLUSTER_COMMANDS)
-def test_without_a_kubeconfig(remesh: Remesh, command: tuple[str, ...]) -> None:
+def test_without_a_kubeconfig(remesh: Remesh, tmp_path: Path, command: tuple[str, ...]) -> None:
+    remesh.set(HOME=tmp_path)
     answer = remesh(*command)
     assert answer.code == exits.USAGE
     assert "no kubeconfig found" in answer.line
