@@ -40,7 +40,18 @@ def of_pod(observed: Observed, pod: Pod, policy: Policy, profiles: Profiles) -> 
         return _not_bare(pod, claims, policy)
     if pod.metadata.namespace in policy.scope.protected_namespaces:
         return _not_expected(Action.NEVER_TOUCH, "protected_namespace", f"{pod.metadata.namespace} is protected")
-    return _of_bare(observed, pod, policy, bare[0])
+    return _of_bare(observed, pod, policy, bare[0], _served_by(pod, claims))
+
+
+def _served_by(pod: Pod, claims: list[Claim]) -> str:
+    """Title of the mesh whose injector the pod itself belongs to, whichever sidecar it lacks; "" if to none."""
+    meta = pod.metadata
+    served = (
+        claim.profile.title
+        for claim in claims
+        if claim.profile.is_injector(meta.namespace, meta.labels, claim.injector.service_namespace)
+    )
+    return next(served, "")
 
 
 def _untouchable(observed: Observed, pod: Pod) -> tuple[str, str] | None:
@@ -85,16 +96,15 @@ def _not_expected(action: Action, code: str, reason: str) -> Decision:
     return answer(FailureClass.NOT_EXPECTED, action, code, reason)
 
 
-def _of_bare(observed: Observed, pod: Pod, policy: Policy, claim: Claim) -> Decision:
+def _of_bare(observed: Observed, pod: Pod, policy: Policy, claim: Claim, serves: str) -> Decision:
     """A pod that lacks a sidecar which a live webhook would have given it."""
-    meta, title = pod.metadata, claim.profile.title
-    missing = FailureClass.MISSING_SIDECAR
+    title, missing = claim.profile.title, FailureClass.MISSING_SIDECAR
     if not observed.exists:
         return answer(FailureClass.HEALTHY, Action.NONE, "not_created", f"{title} would inject it when it is created")
     if pod.spec.host_network:
         return _bare(missing, Action.NEVER_TOUCH, "host_network", "it is on the host's network", claim)
-    if claim.profile.is_injector(meta.namespace, meta.labels, claim.injector.service_namespace):
-        reason = f"it belongs to {title}'s injector itself"
+    if serves:
+        reason = f"it belongs to {serves}'s injector itself"
         return _bare(FailureClass.NOT_APPLICABLE, Action.NEVER_TOUCH, "injector_itself", reason, claim)
     barred = _barred(observed, pod, policy, claim)
     if barred is not None:

@@ -19,7 +19,7 @@ from remesh.ledger import DAY, MANIFEST_SECONDS
 from remesh.models import AuditRecord, FailureClass, RecordType, Result
 from remesh.objects import Pod
 from workers.context import Step, reached
-from workers.recreate_attempt import Attempt
+from workers.recreate_attempt import Attempt, repairable
 from workers.recreate_proof import from_proof, judge_all
 from workers.recreate_verify import Seen, Sight, wait
 from workers.verdicts import RESTORE_PENDING, Verdict
@@ -46,8 +46,9 @@ class Alone:
 
     def run(self, pod: Pod) -> Verdict:
         """Step by step; each says why it ends there."""
-        self._read()
         attempt = self._attempt
+        if repairable(attempt.decide(pod)):  # else its manifest is nobody's business
+            self._read()
         return attempt.judge(pod) or attempt.may_act() or self._whole(pod) or self._prove(pod) or self._act(pod)
 
     def resume(self, intent: AuditRecord, gone: Verdict) -> Verdict:

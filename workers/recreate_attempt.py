@@ -43,6 +43,7 @@ Progress = Callable[[str, dict[str, int]], None]
 
 # From policy/v1's eviction (registry/core/pod/storage): with two budgets it cannot tell which to count against.
 _SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
+USED_UP: Final = "attempts_used_up"  # decide()'s code for an owner whose repairs failed too often
 _BUDGET_NAME: Final = re.compile(r"disruption budget (\S+)")
 
 
@@ -109,16 +110,24 @@ class Attempt:
         reached(Step.DECIDED)
         if decision.failure_class is FailureClass.HAS_SIDECAR:
             return Verdict(Result.ALREADY_HEALTHY, decision.code, decision.reason)
-        if not repairable(decision):
+        used_up = decision.code == USED_UP
+        if not (used_up or repairable(decision)):
             return self.refuse(Verdict(Result.REPORTED, decision.code, decision.reason))
-        return None
+        return self._quarantined(used_up=used_up)
+
+    def _quarantined(self, *, used_up: bool) -> Verdict | None:
+        ledger, ending = self.ctx.ledger, self.ending
+        held = ledger.quarantined(ending.account, ending.template_hash)
+        if held is None and used_up:  # a worker died after it had counted the last failure
+            failed = ledger.failures(ending.account, ending.template_hash)
+            held = ledger.quarantine(ending.account, ending.template_hash, {**ending.evidence, "reason": failed.reason})
+        if held is None or self._end_quarantine(held.evidence):
+            return None
+        why = held.evidence.get("reason", "its repairs failed too often")
+        return self.refuse(Verdict(Result.QUARANTINED, "quarantined", f"in quarantine: {why}"))
 
     def may_act(self) -> Verdict | None:
-        """Quarantine, cooldown and mode."""
-        held = self.ctx.ledger.quarantined(self.ending.account, self.ending.template_hash)
-        if held is not None and not self._end_quarantine(held.evidence):
-            why = held.evidence.get("reason", "its repairs failed too often")
-            return self.refuse(Verdict(Result.QUARANTINED, "quarantined", f"in quarantine: {why}"))
+        """Cooldown and mode."""
         left = self.ctx.ledger.failures(self.ending.account, self.ending.template_hash).cooldown_left
         if left > 0 and not self.request.on_demand:
             return self.refuse(Verdict(Result.SKIPPED, "cooling_down", f"its owner cools down for {left:.0f} s more"))
