@@ -53,17 +53,14 @@ class Alone:
 
     def resume(self, intent: AuditRecord, gone: Verdict) -> Verdict:
         """It was evicted, and nobody knows whether it is back: go on until it is."""
-        attempt, details = self._attempt, intent.details
+        attempt = self._attempt
         kept = self._ctx.ledger.manifest(self._ref.uid)
         if kept is None:
             lost = "; its manifest is not kept any longer, so a person has to create it again"
             return Verdict(Result.FAILED, "manifest_lost", f"evicted, and {gone.reason}{lost}")
         self._manifest, self._digest = kept
-        attempt.acted = attempt.owed = True
-        attempt.notes.append("evicted by a worker that could not end it")
-        attempt.expect(str(name) for name in details.get("sidecars", ()))
-        attempt.ending.injector_key = str(details.get("injector", ""))
-        attempt.ending.template_hash = str(details.get("template_hash", ""))
+        attempt.take_over(intent)
+        attempt.owed = True
         return self._bring_back() or self._verify()
 
     def _shown(self, text: str) -> str:

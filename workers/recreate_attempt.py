@@ -5,7 +5,7 @@ one effect, and says by a `Verdict` why the repair ends with it, or by None that
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from remesh import logs
@@ -17,6 +17,7 @@ from remesh.kube.probe import ProbeResult
 from remesh.meshes import MeshProfile
 from remesh.models import (
     Action,
+    AuditRecord,
     Decision,
     FailureClass,
     InjectorHealth,
@@ -174,12 +175,24 @@ class Attempt:
             "sidecars": self.names,
             "injector": self.ending.injector_key,
             "template_hash": self.ending.template_hash,
+            "webhooks": self.ending.evidence.get("webhooks", ""),
             "dry_run": self.proof.code if self.proof else "",
             "dry_run_ms": round(self.proof.seconds * 1000) if self.proof else None,
         }
         self.chain.write(RecordType.INTENT, code=code, reason=reason, details=known | details)
         reached(Step.INTENT_WRITTEN)
         return None
+
+    def take_over(self, intent: AuditRecord) -> None:
+        """What a dead worker evicted is this one's now, as its intent says. Raises UsageError for an unknown mesh."""
+        told, ending = intent.details, self.ending
+        self.acted = True
+        self.notes.append("evicted by a worker that could not end it; nothing else was evicted")
+        self.sidecars = [self.ctx.profiles.by_name(str(name)) for name in told.get("sidecars", ())]
+        self.chain.owner = intent.owner
+        ending.injector_key = str(told.get("injector", ""))
+        ending.template_hash = str(told.get("template_hash", ""))
+        ending.evidence["webhooks"] = str(told.get("webhooks", ""))
 
     def evict(self, pod: Pod, resource_version: str = "") -> Verdict | None:
         """Evict it through the Eviction API, bound to its UID. Raises ClusterError if it may have happened."""
@@ -238,10 +251,6 @@ class Attempt:
     def marked(self, pod: Pod) -> bool:
         """True if a pod carries every sidecar that is expected."""
         return all(profile.injected(pod) for profile in self.sidecars)
-
-    def expect(self, names: Iterable[str]) -> None:
-        """The sidecars that the intent of a dead worker named. Raises UsageError for one that is not known."""
-        self.sidecars = [self.ctx.profiles.by_name(name) for name in names]
 
     def saw(self, seen: Seen) -> None:
         """Note what was seen last, and show it."""

@@ -29,6 +29,10 @@ PODS_SECONDS: Final = 0.5  # age up to which a list of an owner's pods will do t
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0
 
+# UIDs that an intent names, so that a replacement of the same second is told from them after a crash. Where more came
+# in one second, none of that second counts.
+NEWEST_KEPT: Final = 100
+
 
 class Eviction:
     """One pod's eviction."""
@@ -39,9 +43,9 @@ class Eviction:
         self._owner = Workload()
         self._above: Workload | None = None
         self._pod = Pod()
+        self._newest_pods: list[Pod] = []  # of the owner, before the eviction
         self._before: frozenset[str] = frozenset()  # UIDs of the owner's pods from before the eviction
-        self._newest_before = ""  # when the newest of those was created, in the API server's time
-        self._newest: str | None = None  # the same as a dead worker saw it: all that is known of those then
+        self._newest: str | None = None  # after a crash: when the newest of those was created, in the server's time
         self._mine = ""  # UID of the replacement, once one is claimed
 
     def run(self, pod: Pod) -> Verdict:
@@ -52,16 +56,13 @@ class Eviction:
     def resume(self, intent: AuditRecord, gone: Verdict) -> Verdict:
         """Another worker evicted it and died: look after its replacement, and touch nothing."""
         attempt, details = self._attempt, intent.details
-        attempt.acted = True
-        attempt.notes.append("evicted by a worker that could not end it; nothing else was evicted")
-        attempt.expect(str(name) for name in details.get("sidecars", ()))
-        attempt.ending.injector_key = str(details.get("injector", ""))
-        attempt.ending.template_hash = str(details.get("template_hash", ""))
-        attempt.chain.owner = intent.owner
+        attempt.take_over(intent)
         if intent.owner is None:
             return gone
         attempt.ending.account = attempt.slot_of = intent.owner.uid
+        attempt.ending.evidence["ref"] = intent.owner.model_dump()
         self._newest = str(details.get("newest", ""))
+        self._before = frozenset(str(uid) for uid in details.get("of_newest", ()))
         try:
             self._owner = self._ctx.pods.owner(self._ref.namespace, _reference(intent.owner))
         except NotFound:
@@ -139,7 +140,7 @@ class Eviction:
         """Counted after the slot was taken, so that of two that come at once the later one sees the earlier."""
         pods = self._ctx.cluster.pods_of(self._owner)
         self._before = frozenset(each.metadata.uid for each in pods)
-        self._newest_before = max((each.metadata.creation_timestamp for each in pods), default="")
+        self._newest_pods = newest_of(pods)
         found = room(
             self._owner,
             self._above,
@@ -192,7 +193,8 @@ class Eviction:
             "owner": f"{self._owner.kind}/{self._owner.metadata.name}",
             "share": limit,
             "slots_taken": earlier,
-            "newest": self._newest_before,
+            "newest": self._newest_pods[0].metadata.creation_timestamp if self._newest_pods else "",
+            "of_newest": [each.metadata.uid for each in self._newest_pods[:NEWEST_KEPT]],
         }
         reason = f"evict it, so that {details['owner']} puts a pod with its sidecar in its place"
         return attempt.intend("evict", reason, details) or attempt.evict(self._pod) or self._verify()
@@ -231,11 +233,11 @@ class Eviction:
     def _came_after(self, pod: Pod) -> bool:
         if pod.metadata.uid == self._ref.uid:
             return False
+        created, known = pod.metadata.creation_timestamp, pod.metadata.uid in self._before
         if self._newest is None:
-            return pod.metadata.uid not in self._before
-        # Of the same second may also be a bare sibling from before; times have whole seconds, and sort as text.
-        created = pod.metadata.creation_timestamp
-        return created > self._newest or (created == self._newest and self._attempt.marked(pod))
+            return not known
+        # Times have whole seconds, and sort as text. Of the same second may also be a sibling from before.
+        return created > self._newest or (created == self._newest and not known and len(self._before) < NEWEST_KEPT)
 
     def _doubt(self) -> Verdict | None:
         """Nothing came, or it came bare: because of the owner, or does the injector fail again?"""
@@ -253,6 +255,12 @@ class Eviction:
         found = self._ctx.pods.owner(self._ref.namespace, _reference(self._owner_ref()))
         there = sum(1 for each in self._pods() if active(each))
         return found.kind not in COUNTED_KINDS or counts(found).desired > there
+
+
+def newest_of(pods: list[Pod]) -> list[Pod]:
+    """Those that were created last, all in the same second."""
+    last = max((each.metadata.creation_timestamp for each in pods), default="")
+    return [each for each in pods if each.metadata.creation_timestamp == last]
 
 
 def _ref_of(pod: Pod, owner: OwnerReference) -> ObjectRef:
