@@ -18,8 +18,9 @@ from remesh.testbed import Fault, TestBed
 from tests.client import Client
 from tests.stack import CLUSTER, Stack, wait_until
 
-# A controller that failed for so long pauses for about as long again, and a worker comes first.
-BACK_OFF_SECONDS = 15.0
+# The controllers' back-off doubles from 5 ms, so they try after 10.2 s and 20.5 s, and then not before 41 s: in between
+# a worker comes first.
+BACK_OFF_SECONDS = 22.0
 
 
 @pytest.fixture
@@ -44,16 +45,22 @@ class Scene:
     namespace: str
     stack: Stack
     app: Celery
+    began: float = 0.0  # monotonic time at which the stuck workloads were created
 
-    def stuck(self, *bodies: dict[str, Any], seconds: float = BACK_OFF_SECONDS) -> list[ObjectRef]:
-        """Create workloads behind a dead injector, and let their controllers fail for so long."""
+    def stuck(self, *bodies: dict[str, Any]) -> list[ObjectRef]:
+        """Create workloads behind a dead injector."""
         self.bed.inject_fault(Fault.KILLED)
-        began = time.monotonic()
+        self.began = time.monotonic()
         made = [self.client.create(self.namespace, body) for body in bodies]
         sets = [body["metadata"]["name"] for body in bodies if body["kind"] == "ReplicaSet"]
         self.client.wait_failing("ReplicaSet", self.namespace, sets)
-        wait_until(lambda: time.monotonic() - began > seconds, "a long back-off", seconds + 5)
         return [reference(body, thing, self.namespace) for body, thing in zip(bodies, made, strict=True)]
+
+    def heal_in_back_off(self) -> None:
+        """Heal the injector when the stuck workloads' controllers have just begun a long pause."""
+        end = self.began + BACK_OFF_SECONDS
+        wait_until(lambda: time.monotonic() > end, "a long back-off", BACK_OFF_SECONDS + 5)
+        self.bed.heal()
 
     def request(self, ref: ObjectRef, *, attempt: int = 1, **more: Any) -> RepairRequest:
         known: dict[str, Any] = {

@@ -31,7 +31,7 @@ def test_every_kind_of_owner_is_nudged_and_nothing_is_left_behind(scene: Scene) 
     ]
     refs = scene.stuck(*bodies)
     scene.stack.start_worker()
-    scene.bed.heal()
+    scene.heal_in_back_off()
 
     requests = [scene.request(ref) for ref in refs]
     for request in requests:
@@ -50,7 +50,7 @@ def test_every_kind_of_owner_is_nudged_and_nothing_is_left_behind(scene: Scene) 
 def test_a_worker_killed_between_intent_and_action_leaves_one_nudge_in_effect(scene: Scene) -> None:
     [ref] = scene.stuck(w.replica_set("web", 2))
     doomed = scene.stack.start_worker(REMESH_CRASH_AT="intent_written")
-    scene.bed.heal()
+    scene.heal_in_back_off()
     request = scene.request(ref)
     scene.send(request)
     wait_until(lambda: doomed.popen.poll() == -signal.SIGKILL, "the worker killed itself", 60)
@@ -70,7 +70,7 @@ def test_a_worker_killed_between_intent_and_action_leaves_one_nudge_in_effect(sc
 def test_a_worker_killed_with_the_annotation_on_leaves_it_to_the_next_one(scene: Scene) -> None:
     [ref] = scene.stuck(w.replica_set("web", 2))
     doomed = scene.stack.start_worker(REMESH_CRASH_AT="nudge_on")
-    scene.bed.heal()
+    scene.heal_in_back_off()
     request = scene.request(ref)
     scene.send(request)
     wait_until(lambda: doomed.popen.poll() == -signal.SIGKILL, "the worker killed itself", 60)
@@ -105,7 +105,7 @@ def exhaust_quota(scene: Scene) -> None:
 def test_what_would_be_refused_again_is_reported_and_not_nudged(
     scene: Scene, refuse: Callable[[Scene], None], code: str
 ) -> None:
-    [ref] = scene.stuck(w.replica_set("web", 1), seconds=0)
+    [ref] = scene.stuck(w.replica_set("web", 1))
     scene.stack.start_worker()
     scene.bed.heal()
     refuse(scene)
@@ -120,7 +120,7 @@ def test_what_would_be_refused_again_is_reported_and_not_nudged(
 
 
 def test_an_injector_that_still_fails_sends_the_finding_back_behind_the_gate(scene: Scene) -> None:
-    [ref] = scene.stuck(w.replica_set("web", 1), seconds=0)
+    [ref] = scene.stuck(w.replica_set("web", 1))
     scene.stack.start_worker()
     request = scene.request(ref)
 
@@ -133,17 +133,13 @@ def test_an_injector_that_still_fails_sends_the_finding_back_behind_the_gate(sce
 
 def test_a_full_redis_means_that_nothing_is_touched_until_it_has_room_again(scene: Scene) -> None:
     [ref] = scene.stuck(w.replica_set("web", 2))
-    broker = scene.stack.folder / "broker"
-
-    with EmbeddedRedis(broker) as separate:
-        scene.stack.settings_extra["REMESH_BROKER_URL"] = separate.url
-        settings = scene.stack.settings.model_copy(
-            update={"broker_url": type(scene.stack.settings.redis_url)(separate.url)}
-        )
+    with EmbeddedRedis(scene.stack.folder / "broker") as broker:
+        scene.stack.settings_extra["REMESH_BROKER_URL"] = broker.url
+        settings = scene.stack.settings.model_copy(update={"broker_url": SecretStr(broker.url)})
         with make_app(settings, consumes=False) as scene.app:
             worker = scene.stack.start_worker()
             scene.stack.connection.config_set("maxmemory", "1")
-            scene.bed.heal()
+            scene.heal_in_back_off()
             before = scene.client.get("ReplicaSet", scene.namespace, "web")["metadata"]["resourceVersion"]
             request = scene.request(ref)
             scene.send(request)
@@ -178,7 +174,7 @@ def test_a_task_revoked_before_it_starts_does_nothing(scene: Scene) -> None:
 def test_two_copies_of_a_task_make_one_nudge_and_one_outcome(scene: Scene) -> None:
     [ref] = scene.stuck(w.replica_set("web", 2))
     scene.stack.start_worker()
-    scene.bed.heal()
+    scene.heal_in_back_off()
     request = scene.request(ref)
 
     for _ in range(4):
@@ -195,7 +191,7 @@ def unacknowledged(scene: Scene) -> int:
 
 
 def test_a_malformed_task_is_refused_in_the_trail_and_the_worker_goes_on(scene: Scene) -> None:
-    [ref] = scene.stuck(w.replica_set("web", 1), seconds=0)
+    [ref] = scene.stuck(w.replica_set("web", 1))
     worker = scene.stack.start_worker()
     scene.bed.heal()
     for bad in ({"version": 99}, "rm -rf", {"finding_id": "f-0a", "ref": None}):
@@ -217,7 +213,7 @@ def test_redis_restarted_under_a_running_repair_costs_neither_worker_nor_outcome
     [slow] = scene.stuck(w.replica_set("slow", 1, annotations=w.NEVER_READY))
     scene.stack.policy("[repair]\nverify_seconds = 8.0\n")
     worker = scene.stack.start_worker()
-    scene.bed.heal()
+    scene.heal_in_back_off()
     request = scene.request(slow)
     scene.send(request)
     wait_until(lambda: "action" in scene.types(request), "the repair is under way")
@@ -236,7 +232,7 @@ def test_a_worker_asked_to_end_finishes_the_repair_under_way(scene: Scene) -> No
     [slow] = scene.stuck(w.replica_set("slow", 1, annotations=w.NEVER_READY))
     scene.stack.policy("[repair]\nverify_seconds = 6.0\n")
     worker = scene.stack.start_worker()
-    scene.bed.heal()
+    scene.heal_in_back_off()
     request = scene.request(slow)
     scene.send(request)
     wait_until(lambda: "action" in scene.types(request), "the repair is under way")
@@ -249,7 +245,7 @@ def test_a_worker_asked_to_end_finishes_the_repair_under_way(scene: Scene) -> No
 
 
 def test_on_demand_repairs_are_served_beside_the_background(scene: Scene) -> None:
-    refs = scene.stuck(w.replica_set("web", 1), w.replica_set("asked", 1), seconds=0)
+    refs = scene.stuck(w.replica_set("web", 1), w.replica_set("asked", 1))
     scene.stack.start_worker()
     scene.bed.heal()
     background, asked = scene.request(refs[0]), scene.request(refs[1], on_demand=True, actor="ada")
@@ -280,7 +276,7 @@ def test_an_annotation_left_on_a_healthy_object_is_removed(scene: Scene) -> None
 
 
 def test_mode_observe_touches_nothing(scene: Scene) -> None:
-    [ref] = scene.stuck(w.replica_set("web", 1), seconds=0)
+    [ref] = scene.stuck(w.replica_set("web", 1))
     scene.stack.policy('mode = "observe"\n')
     scene.stack.start_worker()
     before = scene.client.get("ReplicaSet", scene.namespace, "web")["metadata"]["resourceVersion"]
@@ -300,7 +296,7 @@ def test_a_webhook_that_refuses_dry_runs_gets_a_canary(tmp_path: Path) -> None:
     ):
         [ref] = scene.stuck(w.replica_set("web", 2))
         scene.stack.start_worker()
-        bed.heal()
+        scene.heal_in_back_off()
         request = scene.request(ref)
 
         scene.send(request)
