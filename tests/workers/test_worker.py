@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from remesh.embedded import EmbeddedRedis
 from remesh.models import ObjectRef, RecordType, Result
