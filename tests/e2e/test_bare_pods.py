@@ -8,8 +8,10 @@ from remesh.models import RecordType
 from remesh.testbed import Fault, TestBed
 from tests.client import Client
 from tests.cluster import workloads as w
-from tests.e2e.test_main_job import start_all
+from tests.e2e.test_main_job import QUICK, start_all
 from tests.stack import Stack, wait_until
+
+CLOSED = {"no_quorum", "webhook_connection_refused", "webhook_no_endpoints", "no_sidecar", "failed_again"}
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -127,17 +129,18 @@ def test_a_pod_without_a_controller_is_only_reported(
 def test_an_injector_that_dies_again_stops_the_repair_and_it_goes_on_after(
     bed: TestBed, client: Client, namespace: str, stack: Stack
 ) -> None:
-    lacking = half_bare(bed, client, namespace, "web", 12)
+    lacking = half_bare(bed, client, namespace, "web", 40)
     sound = uids(client, namespace) - lacking
     bed.heal()
-    start_all(stack)
+    start_all(stack, QUICK + "[repair]\nshare = 0.01\n")  # one after the other: there is a middle to die in
     wait_until(lambda: outcomes(stack) & lacking, "the first one is replaced", 90)
     bed.inject_fault(Fault.KILLED)
-    wait_until(lambda: gate_reasons(stack) & {"no_quorum", "webhook_connection_refused"}, "the gate closes")
+    wait_until(lambda: gate_reasons(stack) & CLOSED, "the gate closes")
+    assert uids(client, namespace) & lacking, "all were replaced before the injector died"
 
     bed.heal()
 
-    client.wait_healed(namespace, bed.wear.sidecar, 12, 240)
+    client.wait_healed(namespace, bed.wear.sidecar, 40, 240)
     assert sound <= uids(client, namespace)
 
 
