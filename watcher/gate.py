@@ -64,6 +64,7 @@ class Seen:
 
 
 UNSUPPORTED = "dry_run_unsupported"
+NO_SIDECAR = "no_sidecar"  # answered without the sidecar: perhaps to this template only
 
 
 def after_probe(gate: Gate, seen: Seen, policy: GatePolicy) -> Gate:

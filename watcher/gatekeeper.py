@@ -175,7 +175,8 @@ class Gatekeeper:
         keeper = self.keepers.get(tracked.gate)
         if keeper is None:
             return
-        if outcome.result is Result.WAITING or outcome.code == "came_back_bare":
+        failed = outcome.result is Result.WAITING and outcome.code != gates.NO_SIDECAR
+        if failed or outcome.code == "came_back_bare":
             self._change(keeper, gates.after_outcome(keeper.gate, injector_worked=False))
         elif outcome.result in (Result.HEALED, Result.INJECTED):
             self._change(keeper, gates.after_outcome(keeper.gate, injector_worked=True))

@@ -12,6 +12,7 @@ from queue import Empty, SimpleQueue
 from remesh import logs
 from remesh.errors import BrokerError
 from remesh.models import AuditRecord, Outcome, RecordType, Result
+from watcher import gate as gates
 from watcher.desk import RETRY_SECONDS, Desk
 from watcher.findings import State, Tracked, to_cooling, to_refused, to_rest, to_waiting
 from watcher.gatekeeper import Gatekeeper, Prober
@@ -116,17 +117,20 @@ class Watcher:
         )
         self.gatekeeper.tell(tracked, outcome)
         self._desk.ledger.clear_released(tracked.finding.id)
+        self._desk.ledger.release_reservation(tracked.gate, tracked.finding.id)
         if outcome.result in (Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY, Result.OBSOLETE):
             self._desk.book.drop(uid)
             self._desk.settling[uid] = time.monotonic() + SETTLE_SECONDS
         elif outcome.result is Result.WAITING:
             to_waiting(tracked)
+            tracked.suspect = outcome.code == gates.NO_SIDECAR
         elif outcome.result is Result.REPORTED:
             to_refused(tracked, self._desk.now())
         elif outcome.result is Result.QUARANTINED:
             to_rest(tracked, State.QUARANTINED)
         else:
-            seconds = self._desk.policy.repair.cooldown_seconds if outcome.result is Result.FAILED else SKIPPED_SECONDS
+            lasting = outcome.result is Result.FAILED or outcome.code == "not_allowed"
+            seconds = self._desk.policy.repair.cooldown_seconds if lasting else SKIPPED_SECONDS
             to_cooling(tracked, self._desk.now(), seconds)
         self._desk.due[uid] = time.monotonic()
 
