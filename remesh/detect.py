@@ -20,7 +20,6 @@ from remesh.objects import (
     Namespace,
     NamespaceMeta,
     NamespaceStatus,
-    ObjectMeta,
     Pod,
     ServiceReference,
     Webhook,

@@ -9,6 +9,7 @@ from remesh.objects import (
     Container,
     LabelSelector,
     Namespace,
+    NamespaceMeta,
     ObjectMeta,
     OwnerReference,
     Pod,
@@ -41,7 +42,7 @@ def namespace(
     annotations: dict[str, str] | None = None,
     deleted: bool = False,
 ) -> Namespace:
-    meta = ObjectMeta(name=name, labels=labels, annotations=annotations)
+    meta = NamespaceMeta(name=name, labels=labels, annotations=annotations)
     meta.deletion_timestamp = "2026-01-01T00:00:00Z" if deleted else None
     return Namespace(metadata=meta)
 
