@@ -19,7 +19,7 @@ from remesh.objects import OwnerReference, Pod, Workload
 from remesh.tally import COUNTED_KINDS, counts
 from workers.context import Step, reached
 from workers.recreate_attempt import Attempt, repairable
-from workers.recreate_proof import account_of, from_proof, judge_all, proof_seconds
+from workers.recreate_proof import account_of, from_proof, judge_all, passes, proof_seconds
 from workers.recreate_share import goes_first, held_back, room
 from workers.recreate_verify import Seen, Sight, wait
 from workers.verdicts import Verdict
@@ -44,6 +44,7 @@ class Eviction:
         self._above: Workload | None = None
         self._pod = Pod()
         self._newest_pods: list[Pod] = []  # of the owner, before the eviction
+        self._listed = 0.0  # when its pods were listed (monotonic)
         self._before: frozenset[str] = frozenset()  # UIDs of the owner's pods from before the eviction
         self._newest: str | None = None  # after a crash: when the newest of those was created, in the server's time
         self._mine = ""  # UID of the replacement, once one is claimed
@@ -139,6 +140,7 @@ class Eviction:
     def _spared(self, earlier: list[str]) -> Verdict | None:
         """Counted after the slot was taken, so that of two that come at once the later one sees the earlier."""
         pods = self._ctx.cluster.pods_of(self._owner)
+        self._listed = self._ctx.clock.monotonic()
         self._before = frozenset(each.metadata.uid for each in pods)
         self._newest_pods = newest_of(pods)
         found = room(
@@ -166,7 +168,8 @@ class Eviction:
         webhooks = fingerprint(self._ctx.view.webhooks())
         key = ("proof", self._owner.metadata.uid, self._owner.template_hash, webhooks, *self._attempt.names)
         gate, clock = self._ctx.policy.gate, self._ctx.clock
-        return self._ctx.recent.recall(key, proof_seconds(gate), self._dry_run, clock.monotonic)
+        # A failure is news for those who wait for it now; a moment later the injector may be back.
+        return self._ctx.recent.recall(key, proof_seconds(gate), self._dry_run, clock.monotonic, lasts=passes)
 
     def _dry_run(self) -> ProbeResult:
         latency = self._ctx.policy.gate.latency_seconds
@@ -213,9 +216,10 @@ class Eviction:
         return Seen(new, marked=new is not None and self._attempt.marked(new), going=going)
 
     def _pods(self) -> list[Pod]:
+        """Not older than what is known from before the eviction: else a pod that was evicted since would look new."""
         key, clock = ("pods", self._owner.metadata.uid), self._ctx.clock
         return self._ctx.recent.recall(
-            key, PODS_SECONDS, lambda: self._ctx.cluster.pods_of(self._owner), clock.monotonic
+            key, PODS_SECONDS, lambda: self._ctx.cluster.pods_of(self._owner), clock.monotonic, since=self._listed
         )
 
     def _replacement(self, pods: list[Pod]) -> Pod | None:

@@ -32,6 +32,11 @@ def proof_seconds(gate: GatePolicy) -> float:
     return min(LONGEST_PROOF_SECONDS, gate.latency_seconds)
 
 
+def passes(proof: ProbeResult) -> bool:
+    """True if every sidecar was in the reply."""
+    return proof.probe is Probe.PASSES
+
+
 def account_of(kind: str) -> str:
     """The user as whom the controller of a kind creates pods; "" if it is not known."""
     name = CONTROLLER_ACCOUNTS.get(kind)

@@ -1,6 +1,8 @@
 """How many of an owner's pods may go, and in which order. And answers that many threads share."""
 
 import threading
+import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -112,6 +114,42 @@ def test_an_answer_ends_with_its_time_and_is_forgotten_by_kind() -> None:
     assert [recall("proof", "a"), recall("pods", "b")] == [4, 5]
     now[0] = 100.0
     assert recall("pods", "b") == 6
+
+
+def test_an_answer_to_a_question_from_before_does_not_do_for_who_knows_more() -> None:
+    recent, now, answers = Recent(), [1.0], iter(range(9))
+
+    def recall(since: float) -> int:
+        return recent.recall(("pods",), 60, lambda: next(answers), lambda: now[0], since=since)
+
+    assert recall(0.0) == 0
+    now[0] = 2.0
+    assert [recall(1.0), recall(1.5), recall(2.0)] == [0, 1, 1]
+
+
+def test_an_answer_that_does_not_last_is_only_for_those_who_waited_for_it() -> None:
+    recent, asking, came = Recent(), threading.Event(), threading.Event()
+    answers = iter(["first", "second"])
+
+    def ask() -> str:
+        asking.set()
+        came.wait(10)
+        return next(answers)
+
+    def arriving() -> float:
+        now = time.monotonic()
+        came.set()
+        return now
+
+    def recall(monotonic: Callable[[], float]) -> str:
+        return recent.recall(("proof",), 60, ask, monotonic, lasts=lambda _: False)
+
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(recall, time.monotonic)
+        asking.wait(10)
+        second = pool.submit(recall, arriving)
+        assert [first.result(), second.result()] == ["first", "first"]
+    assert recall(time.monotonic) == "second"
 
 
 def test_a_failed_question_is_asked_again() -> None:
