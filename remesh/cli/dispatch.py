@@ -14,6 +14,7 @@ from remesh.cli.survey import Judged, Survey
 from remesh.errors import BrokerError
 from remesh.models import Action, AuditRecord, Finding, Outcome, RecordType, RepairRequest, Result
 from remesh.queue import send
+from watcher.findings import repair_of
 
 ENDED_WELL = (Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY, Result.OBSOLETE)
 TAIL_SECONDS = 1.0  # how long one look at the trail blocks; Ctrl-C is noticed within it
@@ -59,7 +60,8 @@ class Dispatcher:
         if not judged.repairable:
             return Kept(judged, decision.code, decision.reason)
         finding = self._survey.finding(judged)
-        quarantine = self._ledger.quarantined(finding.ref.uid, finding.template_hash)
+        owner = judged.owner or judged.ref
+        quarantine = self._ledger.quarantined(owner.uid, finding.template_hash)
         if quarantine is not None:
             reason = f"quarantined since {quarantine.since:%Y-%m-%d %H:%M:%SZ}; see `remesh quarantine clear`"
             return Kept(judged, "quarantined", reason)
@@ -90,7 +92,7 @@ class Dispatcher:
             ref=finding.ref,
             mesh=finding.mesh,
             cause=finding.failure_class,
-            action=Action.NUDGE_OWNER,
+            action=repair_of(finding) or Action.NUDGE_OWNER,
             attempt=attempt,
             actor=self.actor,
             on_demand=True,

@@ -27,7 +27,7 @@ def row(judged: Judged) -> list[str]:
         decision.failure_class.value,
         decision.injector.mesh if decision.injector else "-",
         action_text(judged),
-        age_of(judged.stuck_since, utc_now()),
+        age_of(judged.since, utc_now()),
         one_line(decision.reason),
     ]
 

@@ -94,9 +94,9 @@ class Explanation:
             yield Step("condition", f"ReplicaFailure: {one_line(self.judged.observed.message)}")
 
     def _numbers(self, workload: Workload) -> str:
-        numbers = counts(workload)
+        numbers = counts(workload, self.judged.observed.current)
         text = f"{numbers.desired} wanted, {numbers.current} there, {numbers.ready} ready"
-        since = self.judged.stuck_since
+        since = self.judged.since
         lacking = numbers.current < numbers.desired
         return text + (f"; lacking pods for {age_of(since, utc_now())}" if lacking and since else "")
 
@@ -153,20 +153,20 @@ class Explanation:
         return Step("decision", one_line(f"{finding}: {what}: {decision.reason}", limit=1000))
 
     def _ledger(self) -> Iterator[Step]:
-        if not isinstance(self.judged.obj, Workload):
-            return
         try:
-            yield Step("ledger", "; ".join(self._remembered(self.judged.obj)))
+            yield Step("ledger", "; ".join(self._remembered()))
         except BrokerError as error:
             yield Step("ledger", f"not asked: {one_line(str(error))}")
 
-    def _remembered(self, workload: Workload) -> Iterator[str]:
-        ledger, uid = self._session.ledger, workload.metadata.uid
-        failures = ledger.failures(uid, workload.template_hash)
+    def _remembered(self) -> Iterator[str]:
+        """Attempts and quarantine are counted by the owner and its template, findings by the object."""
+        ledger, uid, template_hash = self._session.ledger, self.judged.ref.uid, self.judged.template_hash
+        counted_by = self.judged.owner.uid if self.judged.owner else uid
+        failures = ledger.failures(counted_by, template_hash)
         yield f"{count(failures.count, 'failed repair')} of this template"
         if failures.cooldown_left > 0:
             yield f"cools down for {age(failures.cooldown_left)}"
-        quarantine = ledger.quarantined(uid, workload.template_hash)
+        quarantine = ledger.quarantined(counted_by, template_hash)
         if quarantine is not None:
             yield f"quarantined since {quarantine.since:%Y-%m-%d %H:%M:%SZ}"
         known = next((each for each in ledger.open_findings() if each.finding.ref.uid == uid), None)

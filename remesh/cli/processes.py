@@ -17,13 +17,15 @@ from typing import IO
 
 from remesh.errors import UsageError
 
-# Becomes the program itself, after asking the kernel to send SIGTERM when the parent's main thread ends (prctl(2):
-# the setting survives execve). Elsewhere than on Linux it only becomes the program.
+# Becomes the program itself, after asking the kernel to end it when the parent's main thread ends (prctl(2): the
+# setting survives execve). By SIGKILL, which the repairs are made to survive: the embedded server goes at the same
+# moment, and a worker that is asked to end then tries to reach it first, for ever. Elsewhere than on Linux it only
+# becomes the program.
 _FOLLOW = """
 import os, signal, sys
 try:
     import ctypes
-    ctypes.CDLL(None).prctl(1, signal.SIGTERM)
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 except Exception:
     pass
 if os.getppid() != int(sys.argv[1]):

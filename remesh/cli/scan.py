@@ -8,8 +8,8 @@ from remesh.cli.options import Common, with_common
 def scan(common: Common) -> None:
     """Show the findings of now: what is broken, why, and what would be done.
 
-    Looks at ReplicaSets, ReplicationControllers, StatefulSets, DaemonSets and Jobs of the namespace, or of all with
-    -A. Only reads. Exits with 0 whether there are findings or not.
+    Looks at workloads that lack pods and at pods that lack their sidecar, in the namespace or in all with -A. Only
+    reads. Exits with 0 whether there are findings or not.
     """
     from remesh.cli import findings_table
     from remesh.cli.render import emit

@@ -5,7 +5,7 @@ Used by `scan`, `explain`, `plan` and `repair`. Reads only: a dry run of a pod s
 
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from remesh.classify import base_class
@@ -15,15 +15,15 @@ from remesh.decide import counts, decide
 from remesh.detect import finding_for, stuck_reference
 from remesh.errors import NotFound, UsageError
 from remesh.kube.live import LiveView
-from remesh.kube.probe import ProbeResult, probe
-from remesh.models import Action, BaseClass, Decision, Finding, InjectorHealth, ObjectRef, Observed, Probe
-from remesh.objects import Pod, Workload
+from remesh.kube.probe import AnyPod, Injected, ProbeResult, probe
+from remesh.models import BaseClass, Decision, Finding, InjectorHealth, ObjectRef, Observed, Probe
+from remesh.objects import OwnerReference, Pod, Workload
 from remesh.observe import observe
+from remesh.tally import counted
+from watcher.findings import CRITICAL, repair_of
+from watcher.store import WORKLOAD_KINDS
 
-WORKLOAD_KINDS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
 PROBE_THREADS = 8  # dry runs at a time: each is one admission call on somebody's injector
-# What a finding may lead to by itself, now or once its injector works.
-REPAIRABLE = (Action.NUDGE_OWNER,)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,28 +33,57 @@ class Judged:
     obj: Workload | Pod
     observed: Observed
     decision: Decision
+    template_hash: str = ""  # of the workload, or of the pod's owner
     probe: ProbeResult | None = None
 
     @property
     def ref(self) -> ObjectRef:
         """Its identity."""
-        return reference(self.obj)
+        meta = self.obj.metadata
+        return ObjectRef(
+            api_version=self.obj.api_version,
+            kind=self.obj.kind,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+        )
+
+    @property
+    def owner(self) -> ObjectRef | None:
+        """The controller of a pod: what a replacement would come from, and what attempts are counted by."""
+        controller = self.obj.metadata.controller
+        if controller is None or isinstance(self.obj, Workload):
+            return None
+        return ObjectRef(
+            api_version=controller.api_version,
+            kind=controller.kind,
+            namespace=self.obj.metadata.namespace,
+            name=controller.name,
+            uid=controller.uid,
+        )
 
     @property
     def repairable(self) -> bool:
         """True if a repair would act on it, now or once its injector works."""
-        return self.decision.action in REPAIRABLE or self.decision.after_recovery in REPAIRABLE
+        return repair_of(self.decision) is not None
 
     @property
-    def stuck_since(self) -> datetime | None:
-        """Since when it lacks pods, as far as its state tells."""
-        return stuck_reference(self.obj) if isinstance(self.obj, Workload) else None
+    def since(self) -> datetime | None:
+        """Since when it is in trouble, as far as its state tells: without pods, or without its sidecar."""
+        if isinstance(self.obj, Workload):
+            return stuck_reference(self.obj)
+        created = self.obj.metadata.creation_timestamp
+        return datetime.fromisoformat(created) if created else None
 
 
-def reference(obj: Workload | Pod) -> ObjectRef:
-    """Identity of an object."""
-    meta = obj.metadata
-    return ObjectRef(api_version=obj.api_version, kind=obj.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
+@dataclass(slots=True)
+class _Seen:
+    """What one scan has listed."""
+
+    workloads: list[Workload] = field(default_factory=list)
+    pods: list[Pod] = field(default_factory=list)
+    pods_of: dict[str, list[Pod]] = field(default_factory=dict)
+    hashes: dict[str, str] = field(default_factory=dict)  # template hash by UID of the workload
 
 
 class Survey:
@@ -68,10 +97,127 @@ class Survey:
 
     def scan(self, namespace: str | None) -> list[Judged]:
         """Every finding of now, in one namespace or in all; system-critical ones first, then by name."""
-        judged = (self.judge(obj) for kind in WORKLOAD_KINDS for obj in self.cluster.list(kind, namespace))
+        seen = self._list(namespace)
+        judged = [self.judge(obj, pods=seen.pods_of.get(obj.metadata.uid, [])) for obj in seen.workloads]
+        judged += [self.judge(pod, template_hash=_owners_hash(pod, seen)) for pod in seen.pods]
         return sorted((each for each in judged if each.decision.is_finding), key=_order)
 
-    def resolve(self, target: Target, namespace: str) -> list[Workload | Pod]:
+    def _list(self, namespace: str | None) -> _Seen:
+        seen = _Seen()
+        for kind in WORKLOAD_KINDS:
+            seen.workloads += self.cluster.list(kind, namespace)
+        seen.pods = self.cluster.list("Pod", namespace)
+        for pod in seen.pods:
+            if (controller := pod.metadata.controller) is not None:
+                seen.pods_of.setdefault(controller.uid, []).append(pod)
+        seen.hashes = {each.metadata.uid: each.template_hash for each in seen.workloads}
+        return seen
+
+    def choose(self, targets: list[Target], session: Session) -> list[Judged]:
+        """What a command works on: the targets given, findings or not, or else every finding in scope."""
+        if not targets:
+            return self.scan(session.scope)
+        if session.common.all_namespaces:
+            raise UsageError("a target is looked up in one namespace; give -n instead of -A")
+        return [self.look(obj) for obj in self._resolve_all(targets, session.namespace)]
+
+    def look(self, obj: Workload | Pod) -> Judged:
+        """Judge one object, reading what it takes."""
+        if isinstance(obj, Workload):
+            return self.judge(obj, pods=self.cluster.pods_of(obj) if counts(obj).missing else None)
+        controller = obj.metadata.controller
+        return self.judge(obj, template_hash=self._hash_of(controller, obj.metadata.namespace) if controller else "")
+
+    def _hash_of(self, controller: OwnerReference, namespace: str) -> str:
+        if controller.kind not in WORKLOAD_KINDS:
+            return ""
+        try:
+            owner = self.cluster.workload(controller.kind, namespace, controller.name)
+        except NotFound:
+            return ""
+        return owner.template_hash if owner.metadata.uid == controller.uid else ""
+
+    def judge(
+        self,
+        obj: Workload | Pod,
+        *,
+        pods: list[Pod] | None = None,
+        template_hash: str = "",
+        health: InjectorHealth | None = None,
+    ) -> Judged:
+        """Decide on one object. `pods` are a workload's own, where they are known."""
+        workload = obj if isinstance(obj, Workload) else None
+        current = counted(workload, pods) if workload is not None and pods is not None else None
+        hash_ = workload.template_hash if workload else template_hash
+        return self._decide(obj, hash_, current, health or InjectorHealth())
+
+    def _decide(self, obj: Workload | Pod, template_hash: str, current: int | None, health: InjectorHealth) -> Judged:
+        now = utc_now()
+        since = stuck_reference(obj) if isinstance(obj, Workload) else None
+        observed = observe(obj, self.view, health=health, now=now, stuck_since=since, current=current)
+        return Judged(obj, observed, decide(observed, self.session.policy, self.session.profiles, now), template_hash)
+
+    def prove(self, judged: Judged) -> Judged:
+        """Decide again with the answer of a dry run of the object's own template."""
+        if judged.decision.injector is None or not judged.repairable:
+            return judged
+        answer = self._dry_run(judged)
+        return self._with(judged, answer, own=True)
+
+    def prove_all(self, all_judged: list[Judged]) -> Iterator[Judged]:
+        """`prove` for many, in their order, a few at a time.
+
+        Where an injector does not answer one finding, its other findings are not tried too: each try could take as
+        long as the webhook's time-out, and would press an injector that is down.
+        """
+        dead: dict[str, ProbeResult] = {}
+        with ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="dry-run") as pool:
+            yield from pool.map(lambda each: self._prove_unless_dead(each, dead), all_judged)
+
+    def _prove_unless_dead(self, judged: Judged, dead: dict[str, ProbeResult]) -> Judged:
+        key = judged.decision.injector.key if judged.decision.injector else ""
+        known = dead.get(key)
+        if known is not None and judged.repairable:
+            return self._with(judged, known, own=False)
+        proven = self.prove(judged)
+        if proven.probe is not None and _speaks_of_injector(proven.probe):
+            dead.setdefault(key, proven.probe)
+        return proven
+
+    def _with(self, judged: Judged, answer: ProbeResult, *, own: bool) -> Judged:
+        """Decided again, knowing the answer of a dry run; not its `own` where it was another object's."""
+        health = InjectorHealth(ready=self.ready(judged), probe=answer.probe, own_template=own)
+        again = self._decide(judged.obj, judged.template_hash, judged.observed.current, health)
+        return replace(again, probe=answer)
+
+    def _dry_run(self, judged: Judged) -> ProbeResult:
+        """One dry run: of the object's template, or of a pod's owner's, which its replacement would come from."""
+        injector = judged.decision.injector
+        proof: Injected = AnyPod()
+        if injector is not None and judged.decision.sidecar_expected is not False:
+            proof = self.session.profiles.by_name(injector.mesh)
+        return probe(self.cluster, judged.owner or judged.ref, proof, self.session.policy.gate)
+
+    def ready(self, judged: Judged) -> bool | None:
+        """Whether the injector's Service has ready endpoints at quorum; None if it has no Service."""
+        injector = judged.decision.injector
+        if injector is None or not injector.service_name:
+            return None
+        found = self.view.endpoints(injector.service_namespace, injector.service_name)
+        return found.ready >= self.session.policy.gate.quorum
+
+    def finding(self, judged: Judged) -> Finding:
+        """The finding, under an id of its own; the ledger may know it under an older one."""
+        cluster = self.session.settings.cluster
+        found = finding_for(judged.observed, judged.decision, cluster=cluster, now=utc_now())
+        return found.model_copy(update={"template_hash": judged.template_hash})
+
+    def _resolve_all(self, targets: Iterable[Target], namespace: str) -> list[Workload | Pod]:
+        """The objects of several targets, each once."""
+        found = {obj.metadata.uid: obj for target in targets for obj in self._resolve(target, namespace)}
+        return list(found.values())
+
+    def _resolve(self, target: Target, namespace: str) -> list[Workload | Pod]:
         """The objects that a target means: itself, or what a Deployment or CronJob owns and still wants pods of.
 
         Raises NotFound if the target is not there.
@@ -83,80 +229,6 @@ class Survey:
         owned = [each for each in self.cluster.list(owned_kind, namespace) if _owned_by(each, obj.metadata.uid)]
         active = [each for each in owned if counts(each).desired > 0]
         return list(active or [obj])
-
-    def resolve_all(self, targets: Iterable[Target], namespace: str) -> list[Workload | Pod]:
-        """The objects of several targets, each once."""
-        found = {obj.metadata.uid: obj for target in targets for obj in self.resolve(target, namespace)}
-        return list(found.values())
-
-    def choose(self, targets: list[Target], session: Session) -> list[Judged]:
-        """What a command works on: the targets given, findings or not, or else every finding in scope."""
-        if not targets:
-            return self.scan(session.scope)
-        if session.common.all_namespaces:
-            raise UsageError("a target is looked up in one namespace; give -n instead of -A")
-        return [self.judge(obj) for obj in self.resolve_all(targets, session.namespace)]
-
-    def judge(self, obj: Workload | Pod, health: InjectorHealth | None = None) -> Judged:
-        """Decide on one object."""
-        now = utc_now()
-        observed = observe(
-            obj,
-            self.view,
-            health=health or InjectorHealth(),
-            now=now,
-            stuck_since=stuck_reference(obj) if isinstance(obj, Workload) else None,
-        )
-        return Judged(obj, observed, decide(observed, self.session.policy, self.session.profiles, now))
-
-    def prove(self, judged: Judged) -> Judged:
-        """Decide again with the answer of a dry run of the object's own template."""
-        if judged.decision.injector is None or not judged.repairable:
-            return judged
-        answer = self.dry_run(judged)
-        health = InjectorHealth(ready=self.ready(judged), probe=answer.probe, own_template=True)
-        return replace(self.judge(judged.obj, health), probe=answer)
-
-    def prove_all(self, all_judged: list[Judged]) -> Iterator[Judged]:
-        """`prove` for many, in their order, a few at a time.
-
-        Where an injector does not answer one finding, its other findings are not tried too: each try could take as
-        long as the webhook's time-out, and would press an injector that is down.
-        """
-        dead: dict[str, Judged] = {}
-        with ThreadPoolExecutor(PROBE_THREADS, thread_name_prefix="dry-run") as pool:
-            yield from pool.map(lambda each: self._prove_unless_dead(each, dead), all_judged)
-
-    def _prove_unless_dead(self, judged: Judged, dead: dict[str, Judged]) -> Judged:
-        key = judged.decision.injector.key if judged.decision.injector else ""
-        known = dead.get(key)
-        if known is not None:
-            health = InjectorHealth(ready=self.ready(judged), probe=Probe.FAILS)
-            return replace(self.judge(judged.obj, health), probe=known.probe)
-        proven = self.prove(judged)
-        if proven.probe is not None and _speaks_of_injector(proven.probe):
-            dead.setdefault(key, proven)
-        return proven
-
-    def dry_run(self, judged: Judged) -> ProbeResult:
-        """One dry run of the object's own template."""
-        injector = judged.decision.injector
-        if injector is None:
-            raise UsageError(f"{judged.ref} has no injector to try")
-        profile = self.session.profiles.by_name(injector.mesh)
-        return probe(self.cluster, judged.ref, profile, self.session.policy.gate)
-
-    def ready(self, judged: Judged) -> bool | None:
-        """Whether the injector's Service has ready endpoints at quorum; None if it has no Service."""
-        injector = judged.decision.injector
-        if injector is None or not injector.service_name:
-            return None
-        found = self.view.endpoints(injector.service_namespace, injector.service_name)
-        return bool(found.ready >= self.session.policy.gate.quorum)
-
-    def finding(self, judged: Judged) -> Finding:
-        """The finding, under an id of its own; the ledger may know it under an older one."""
-        return finding_for(judged.observed, judged.decision, cluster=self.session.settings.cluster, now=utc_now())
 
     def _get(self, target: Target, namespace: str) -> Workload | Pod:
         try:
@@ -174,13 +246,20 @@ def _speaks_of_injector(answer: ProbeResult) -> bool:
     return answer.probe is Probe.FAILS and (infra or answer.code == "too_slow")
 
 
+def _owners_hash(pod: Pod, seen: _Seen) -> str:
+    controller = pod.metadata.controller
+    return seen.hashes.get(controller.uid, "") if controller else ""
+
+
 def _owned_by(obj: Workload, uid: str) -> bool:
     controller = obj.metadata.controller
     return controller is not None and controller.uid == uid
 
 
 def _order(judged: Judged) -> tuple[bool, str, str, str]:
-    template = judged.obj.spec.template if isinstance(judged.obj, Workload) else None
-    critical = template is not None and template.spec.priority_class_name.startswith("system-")
-    ref = judged.ref
-    return (not critical, ref.namespace, ref.kind, ref.name)
+    obj, ref = judged.obj, judged.ref
+    if isinstance(obj, Workload):
+        priority = obj.spec.template.spec.priority_class_name if obj.spec.template else ""
+    else:
+        priority = obj.spec.priority_class_name
+    return (priority not in CRITICAL, ref.namespace, ref.kind, ref.name)

@@ -2,6 +2,9 @@
 
 import json
 import secrets
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -150,7 +153,9 @@ def test_a_deployment_as_target_means_its_replicasets(
 ) -> None:
     bed.inject_fault(Fault.KILLED)
     client.create(namespace, w.deployment("web", 2))
-    (name,) = wait_until(lambda: [rs["metadata"]["name"] for rs in client.items("ReplicaSet", namespace)], "a ReplicaSet")
+    (name,) = wait_until(
+        lambda: [rs["metadata"]["name"] for rs in client.items("ReplicaSet", namespace)], "a ReplicaSet"
+    )
     client.wait_failing("ReplicaSet", namespace, [name])
     (planned,) = parsed(cli("plan", "deploy/web", "-n", namespace, "-o", "json"))["items"]
     assert (planned["ref"]["kind"], planned["ref"]["name"]) == ("ReplicaSet", name)
@@ -272,6 +277,37 @@ def test_a_quarantined_owner_is_left_alone_until_it_is_cleared(
     assert remesh("quarantine", "clear", uid).code == 6
 
 
+@pytest.fixture
+def bare(bed: TestBed, client: Client, namespace: str) -> str:
+    """Name of a pod that its ReplicaSet got without the sidecar; the injector works again."""
+    bed.inject_fault(Fault.NOT_INJECTING)
+    client.create(namespace, w.replica_set("web", 2))
+    wait_until(lambda: len(client.ready(namespace)) == 2, "two pods, Ready and bare")
+    bed.heal()
+    return client.ready(namespace)[0]
+
+
+def test_a_bare_pod_is_found_and_planned_to_be_replaced(cli: Remesh, namespace: str, bare: str) -> None:
+    found = parsed(cli("scan", "-n", namespace, "-o", "json"))["items"]
+    assert {(each["ref"]["kind"], each["failure_class"]) for each in found} == {("Pod", "missing_sidecar")}
+    (planned,) = parsed(cli("plan", f"pod/{bare}", "-n", namespace, "-o", "json"))["items"]
+    assert (planned["action"], planned["dry_run"]["probe"]) == ("recreate_pod", "passes")
+    assert planned["template_hash"]
+    (explained,) = parsed(cli("explain", f"po/{bare}", "-n", namespace, "-o", "json"))["items"]
+    assert explained["decision"]["failure_class"] == "missing_sidecar"
+
+
+def test_a_bare_pod_is_replaced_on_demand(
+    remesh: Remesh, bed: TestBed, client: Client, namespace: str, bare: str, stack: Stack
+) -> None:
+    stack.start_worker()
+    answer = remesh("repair", f"pod/{bare}", "-n", namespace, "--wait")
+    assert answer.code == 0, answer
+    assert bare not in [pod["metadata"]["name"] for pod in client.pods(namespace)]
+    assert len(client.pods_ready_with_sidecar(namespace, bed.wear.sidecar)) == 1
+    assert "@" in stack.chain(bare)[-1].actor
+
+
 # The trail
 
 
@@ -288,6 +324,25 @@ def test_the_trail_is_read_by_object_owner_type_finding_and_time(
     assert remesh("audit", "-n", "elsewhere").err == "No records.\n"
     exported = [json.loads(line) for line in remesh("audit", "export").out.splitlines()]
     assert [each["record_id"] for each in exported] == [record.record_id for record in stack.records()]
+
+
+def test_following_shows_what_comes_until_it_is_interrupted(
+    remesh: Remesh, namespace: str, stuck: str, stack: Stack
+) -> None:
+    command = [sys.executable, "-m", "remesh", "audit", "--follow", "--type", "release", "-o", "jsonl"]
+    follower = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=stack.env)
+    try:
+        assert follower.stdout is not None
+        remesh("repair", "--all", "-n", namespace)
+        record = json.loads(follower.stdout.readline())
+        assert (record["type"], record["ref"]["name"]) == ("release", stuck)
+        follower.send_signal(signal.SIGINT)
+        assert follower.wait(30) == 130
+        assert follower.stderr is not None
+        assert follower.stderr.read() == ""
+    finally:
+        follower.kill()
+        follower.communicate()
 
 
 # Checking

@@ -192,6 +192,28 @@ def test_a_missing_right_is_named(remesh: Remesh, sim: SimCluster) -> None:
     assert "replicasets" in answer.line
 
 
+def test_check_names_the_rights_that_are_missing(remesh: Remesh, sim: SimCluster, redis_url: str) -> None:
+    remesh.set(REMESH_REDIS_URL=redis_url)
+    sim.refuse("patch", "statefulsets")
+    try:
+        answer = remesh("check", "--kubeconfig", sim.kubeconfig)
+    finally:
+        sim.router.refused.clear()
+    assert answer.code == 4
+    assert "✗ rights for mode repair: missing patch statefulsets.apps" in answer.out
+    assert "✓ rights for mode observe: all" in answer.out
+
+
+def test_check_of_an_unreachable_cluster_still_looks_at_the_rest(
+    remesh: Remesh, tmp_path: Path, redis_url: str
+) -> None:
+    remesh.set(REMESH_REDIS_URL=redis_url)
+    answer = remesh("check", "--kubeconfig", kubeconfig(tmp_path))
+    assert answer.code == 3
+    assert "✗ cannot reach the API server" in answer.out
+    assert "✓ append-only file on" in answer.out
+
+
 @pytest.mark.parametrize("command", ["explain", "plan", "repair"])
 def test_a_target_that_is_not_there(remesh: Remesh, sim: SimCluster, command: str) -> None:
     answer = remesh(command, "sts/ghost", "--kubeconfig", sim.kubeconfig)

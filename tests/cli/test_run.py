@@ -1,0 +1,177 @@
+"""`remesh run` and `remesh demo`: whole processes, started as a person starts them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from remesh.sim import SimCluster
+from remesh.testbed import Fault, InjectorWear
+from tests.cli.conftest import ROOT, Remesh, kubeconfig
+from tests.client import Client
+from tests.cluster import workloads as w
+from tests.stack import wait_until
+
+pytestmark = pytest.mark.timeout(240)
+
+
+class Running:
+    """One command under way, its output collected in a file."""
+
+    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+        self.log = folder / "out.log"
+        with self.log.open("wb") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "remesh", *arguments],
+                cwd=ROOT,
+                env={**_clean(), **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    @property
+    def text(self) -> str:
+        return self.log.read_text(encoding="utf-8")
+
+    def says(self, words: str, seconds: float = 90.0) -> None:
+        def said() -> bool:
+            assert self.process.poll() is None, self.text
+            return words in self.text
+
+        wait_until(said, f"{words!r} in the output", seconds)
+
+    def end(self, number: signal.Signals, seconds: float = 60.0) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+
+def _clean() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith(("REMESH_", "KUBE"))}
+
+
+def sessions_of(pid: int) -> list[int]:
+    """Living processes whose parent is `pid`."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            fields = (folder / "stat").read_text().rsplit(")", 1)[1].split()
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if int(fields[1]) == pid and fields[0] != "Z":
+            found.append(int(folder.name))
+    return found
+
+
+@pytest.fixture
+def bed() -> Iterator[SimCluster]:
+    with SimCluster.start(InjectorWear(timeout_seconds=2)) as cluster:
+        yield cluster
+
+
+def start_run(bed: SimCluster, folder: Path, *more: str) -> Running:
+    running = Running(folder, "run", "--kubeconfig", str(bed.kubeconfig), *more, XDG_STATE_HOME=str(folder / "state"))
+    running.says("synced")
+    running.says("ready.")
+    return running
+
+
+def test_run_heals_without_any_set_up_and_ends_all_with_ctrl_c(
+    bed: SimCluster, tmp_path: Path, remesh: Remesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start_run(bed, tmp_path)
+    client = Client(bed.kubeconfig)
+    client.create_meshed_namespace("shop", bed.wear)
+    bed.inject_fault(Fault.KILLED)
+    client.create("shop", w.replica_set("web", 2))
+    running.says("connection_refused")
+    bed.heal()
+    client.wait_healed("shop", bed.wear.sidecar, 2)
+    client.close()
+
+    monkeypatch.delenv("REMESH_REDIS_URL")  # the other commands find the server of `remesh run`
+    wait_until(lambda: "outcome" in remesh("audit", "-n", "shop").out, "an outcome in the trail")
+    assert "append-only file on" in remesh("check", "--kubeconfig", bed.kubeconfig).out
+
+    children = sessions_of(running.process.pid)
+    assert len(children) == 3
+    assert running.end(signal.SIGINT) == 130
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    assert "Traceback" not in running.text
+    assert remesh("audit").code == 5
+
+
+def test_run_observing_writes_nothing_to_the_cluster(bed: SimCluster, tmp_path: Path, remesh: Remesh) -> None:
+    running = start_run(bed, tmp_path, "--observe")
+    assert "mode=observe" in running.text
+    assert "mode=repair" not in running.text
+    assert running.end(signal.SIGTERM) == 130
+
+
+def test_run_ends_when_one_of_its_processes_does(bed: SimCluster, tmp_path: Path) -> None:
+    running = start_run(bed, tmp_path)
+    watcher = next(
+        child for child in sessions_of(running.process.pid) if b"watcher" in Path(f"/proc/{child}/cmdline").read_bytes()
+    )
+    os.kill(watcher, signal.SIGKILL)
+    assert running.process.wait(60) == 128 + signal.SIGKILL
+    assert "the watcher ended with exit code 137" in running.text
+
+
+def test_run_killed_leaves_no_process_behind(bed: SimCluster, tmp_path: Path) -> None:
+    running = start_run(bed, tmp_path)
+    children = sessions_of(running.process.pid)
+    running.end(signal.SIGKILL)
+    wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children), "all its processes gone")
+
+
+def test_two_runs_do_not_share_one_folder(bed: SimCluster, tmp_path: Path) -> None:
+    first = start_run(bed, tmp_path)
+    (tmp_path / "second").mkdir()
+    state = str(tmp_path / "state")
+    second = Running(tmp_path / "second", "run", "--kubeconfig", str(bed.kubeconfig), XDG_STATE_HOME=state)
+    assert second.process.wait(60) == 5
+    assert second.text.count("remesh: ") == 1
+    assert "Traceback" not in second.text
+    first.end(signal.SIGTERM)
+
+
+def test_run_without_a_cluster_starts_nothing(tmp_path: Path) -> None:
+    unreachable = str(kubeconfig(tmp_path))
+    running = Running(tmp_path, "run", "--kubeconfig", unreachable, XDG_STATE_HOME=str(tmp_path / "state"))
+    assert running.process.wait(60) == 3
+    assert running.text.startswith("remesh: cannot reach the API server")
+    assert len(running.text.splitlines()) == 1
+
+
+def test_the_demo_heals_everything_on_the_simulated_cluster(tmp_path: Path) -> None:
+    playing = Running(tmp_path, "demo", "--on", "sim", "--count", "5", "--outage", "3")
+    assert playing.process.wait(200) == 0, playing.text
+    assert "SIMULATED API server" in playing.text
+    assert "5 ReplicaSets refused at creation" in playing.text
+    assert "healed      5 of 5, 5 of 5 pods Ready with the sidecar" in playing.text
+    assert "5 of 5 objects with a chain from finding to outcome" in playing.text
+
+
+@pytest.mark.real
+def test_the_demo_heals_everything_on_a_real_control_plane(tmp_path: Path) -> None:
+    from tests.cluster.fixtures import require_control_plane
+
+    require_control_plane()
+    playing = Running(tmp_path, "demo", "--on", "real", "--count", "5", "--outage", "5")
+    assert playing.process.wait(220) == 0, playing.text
+    assert "REAL control plane" in playing.text
+    assert "healed      5 of 5, 5 of 5 pods Ready with the sidecar" in playing.text
+
+
+def test_the_demo_interrupted_leaves_no_process_behind(tmp_path: Path) -> None:
+    playing = Running(tmp_path, "demo", "--on", "sim", "--count", "2", "--outage", "60")
+    playing.says("1. The sidecar injector fails")
+    children = sessions_of(playing.process.pid)
+    assert playing.end(signal.SIGINT) == 130
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
+    assert "Traceback" not in playing.text
