@@ -1,0 +1,441 @@
+"""The watcher's rounds, on a store filled by hand, with trail and ledger on fakeredis and an injector that obeys."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import fakeredis
+import pytest
+
+from remesh.audit import Trail
+from remesh.errors import BrokerUnreachable
+from remesh.kube.probe import ProbeResult
+from remesh.ledger import Ledger
+from remesh.meshes import Profiles, load_profiles
+from remesh.models import (
+    Action,
+    AuditRecord,
+    FailureClass,
+    Finding,
+    Outcome,
+    Probe,
+    RecordType,
+    RepairRequest,
+    Result,
+)
+from remesh.objects import (
+    Condition,
+    Container,
+    Endpoint,
+    EndpointConditions,
+    EndpointSlice,
+    Namespace,
+    NamespaceMeta,
+    Node,
+    NodeStatus,
+    ObjectMeta,
+    OwnerReference,
+    Pod,
+    PodSpec,
+    PodStatus,
+    PodTemplate,
+    RuleWithOperations,
+    ServiceReference,
+    TemplateMeta,
+    Webhook,
+    WebhookClientConfig,
+    WebhookConfiguration,
+    Workload,
+    WorkloadSpec,
+    WorkloadStatus,
+)
+from remesh.policy import Policy
+from watcher.desk import Desk
+from watcher.findings import State
+from watcher.gatekeeper import Keeper
+from watcher.runtime import Watcher
+from watcher.store import Store
+
+CLUSTER = "test"
+SERVICE = ("linkerd", "linkerd-proxy-injector")
+REFUSED = (
+    'Internal error occurred: failed calling webhook "linkerd-proxy-injector.linkerd.io": failed to call webhook: '
+    'Post "https://linkerd-proxy-injector.linkerd.svc:443/?timeout=10s": dial tcp 10.0.0.1:8443: '
+    "connect: connection refused"
+)
+QUOTA = 'pods "x" is forbidden: exceeded quota: few, requested: pods=1, used: pods=0, limited: pods=0'
+PASSES = ProbeResult(Probe.PASSES, 0.02, "sidecar_in_reply", "came back with the sidecar")
+DEAD = ProbeResult(
+    Probe.FAILS, 0.01, "webhook_connection_refused", "refused", "", FailureClass.WEBHOOK_CONNECTION_REFUSED
+)
+DENIED = ProbeResult(Probe.FAILS, 0.01, "webhook_denied", "denied", "", FailureClass.WEBHOOK_DENIED)
+NO_DRY_RUN = ProbeResult(Probe.UNKNOWN, 0.01, "dry_run_unsupported", "side effects")
+NO_SIDECAR = ProbeResult(Probe.FAILS, 0.01, "no_sidecar", "without", "", FailureClass.MISSING_SIDECAR)
+
+
+@dataclass
+class World:
+    """A watcher and everything around it that a test turns."""
+
+    policy: Policy
+    profiles: Profiles
+    redis: "fakeredis.FakeRedis"
+    clock: datetime = field(default_factory=lambda: datetime.now(UTC))
+    answer: Callable[[Finding], ProbeResult] = lambda _finding: DEAD
+    sent: list[RepairRequest] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.store = Store()
+        self.trail = Trail(self.redis, CLUSTER)
+        self.ledger = Ledger(self.redis, CLUSTER)
+        self.start()
+        self.store.replace("Namespace", [namespace("shop")])
+        self.store.replace("MutatingWebhookConfiguration", [configuration()])
+        self.endpoints(1)
+
+    def start(self) -> None:
+        """A new watcher on the same store, trail and ledger."""
+        self.desk = Desk(
+            cluster=CLUSTER,
+            policy=self.policy,
+            profiles=self.profiles,
+            store=self.store,
+            trail=self.trail,
+            ledger=self.ledger,
+            now=lambda: self.clock,
+        )
+        self.watcher = Watcher(self.desk, self.send, self.probe)
+
+    def send(self, request: RepairRequest) -> str:
+        self.sent.append(request)
+        return request.task_id
+
+    def probe(self, finding: Finding) -> ProbeResult:
+        return self.answer(finding)
+
+    def endpoints(self, ready: int, node: str = "node-a") -> None:
+        found = [
+            Endpoint(addresses=[f"10.0.0.{n}"], conditions=EndpointConditions(ready=True), node_name=node)
+            for n in range(ready)
+        ]
+        self.store.replace_slices(*SERVICE, [EndpointSlice(metadata=ObjectMeta(uid="s"), endpoints=found)])
+
+    def rounds(self, count: int = 12) -> None:
+        """Several rounds, with the dry runs of each finished before the next."""
+        for _ in range(count):
+            self.watcher.tick()
+            deadline = time.monotonic() + 5
+            while any(k.probing for k in self.keepers()) and time.monotonic() < deadline:
+                self.watcher.gatekeeper.take_results()
+            for keeper in self.keepers():
+                keeper.next_probe = 0.0
+
+    def keepers(self) -> list[Keeper]:
+        return list(self.watcher.gatekeeper.keepers.values())
+
+    def ended(self, request: RepairRequest, result: Result, code: str = "") -> None:
+        """The outcome that a worker would have written."""
+        outcome = Outcome(finding_id=request.finding_id, result=result, code=code or result.value, reason="r")
+        self.watcher._outcomes.put(
+            AuditRecord(
+                record_id=f"{request.finding_id}:outcome:{request.attempt}",
+                type=RecordType.OUTCOME,
+                at=self.clock,
+                cluster=CLUSTER,
+                finding_id=request.finding_id,
+                ref=request.ref,
+                task_id=request.task_id,
+                details=outcome.model_dump(mode="json"),
+            )
+        )
+        self.ledger.close_finding(request.ref.uid, request.finding_id)
+
+    def records(self, *types: RecordType) -> list[AuditRecord]:
+        return list(self.trail.read(types=types or None))
+
+    def state(self, uid: str) -> State | None:
+        tracked = self.desk.book.get(uid)
+        return tracked.state if tracked else None
+
+
+def stamp(at: datetime) -> str:
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+LONG_AGO = stamp(datetime.now(UTC) - timedelta(hours=1))
+
+
+def namespace(name: str) -> Namespace:
+    return Namespace(metadata=NamespaceMeta(name=name, uid=name, annotations={"linkerd.io/inject": "enabled"}))
+
+
+def configuration() -> WebhookConfiguration:
+    webhook = Webhook(
+        name="linkerd-proxy-injector.linkerd.io",
+        client_config=WebhookClientConfig(service=ServiceReference(namespace=SERVICE[0], name=SERVICE[1], path="/")),
+        rules=[RuleWithOperations(operations=["CREATE"], api_groups=[""], api_versions=["v1"], resources=["pods"])],
+    )
+    meta = ObjectMeta(name="linkerd-proxy-injector-webhook-config", uid="w", resource_version="1")
+    return WebhookConfiguration(metadata=meta, webhooks=[webhook])
+
+
+def replica_set(name: str, *, replicas: int = 1, current: int = 0, message: str = REFUSED) -> Workload:
+    conditions = [Condition("ReplicaFailure", "True", "FailedCreate", message, LONG_AGO)] if message else None
+    return Workload(
+        kind="ReplicaSet",
+        api_version="apps/v1",
+        metadata=ObjectMeta(name=name, namespace="shop", uid=name, generation=1, creation_timestamp=LONG_AGO),
+        spec=WorkloadSpec(replicas=replicas, template=PodTemplate(metadata=TemplateMeta())),
+        status=WorkloadStatus(replicas=current, observed_generation=1, conditions=conditions),
+        template_hash="t1",
+    )
+
+
+def pod(name: str, owner: str, *, injected: bool = False) -> Pod:
+    containers = [Container(name="app"), *([Container(name="linkerd-proxy")] if injected else [])]
+    annotations = {"linkerd.io/proxy-version": "1"} if injected else None
+    reference = OwnerReference(kind="ReplicaSet", name=owner, uid=owner, api_version="apps/v1", controller=True)
+    return Pod(
+        metadata=ObjectMeta(
+            name=name,
+            namespace="shop",
+            uid=name,
+            creation_timestamp=LONG_AGO,
+            annotations=annotations,
+            owner_references=[reference],
+        ),
+        spec=PodSpec(containers=containers),
+        status=PodStatus(phase="Running", conditions=[Condition("Ready", "True")]),
+    )
+
+
+@pytest.fixture
+def profiles() -> Profiles:
+    return load_profiles()
+
+
+@pytest.fixture
+def world(profiles: Profiles) -> Iterator[World]:
+    made = World(Policy(), profiles, fakeredis.FakeRedis(decode_responses=True))
+    yield made
+    made.watcher.gatekeeper.close()
+
+
+def heal_object(world: World, name: str) -> None:
+    world.store.apply("ReplicaSet", "MODIFIED", replica_set(name, current=1, message=""))
+    world.store.apply("Pod", "ADDED", pod(f"{name}-1", name, injected=True))
+
+
+def test_a_stuck_replicaset_waits_while_its_injector_is_dead(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.rounds()
+    assert world.state("web") is State.WAITING
+    assert world.sent == []
+    wait = world.records(RecordType.WAIT)
+    assert [record.code for record in wait] == ["webhook_connection_refused"]
+
+
+def test_it_is_released_once_when_the_dry_runs_pass(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web", replicas=2)])
+    world.answer = lambda _finding: PASSES
+    world.rounds(20)
+    assert [request.action for request in world.sent] == [Action.NUDGE_OWNER]
+    assert world.state("web") is State.RELEASED
+    assert world.ledger.in_flight("linkerd/linkerd-proxy-injector") == 2
+
+
+def test_without_an_outcome_it_is_released_again_after_the_deadline(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    world.clock += timedelta(seconds=world.policy.repair.release_deadline_seconds + 1)
+    world.rounds()
+    assert [request.attempt for request in world.sent] == [1, 2]
+    assert len({request.task_id for request in world.sent}) == 2
+    assert [record.code for record in world.records(RecordType.NOTE)] == ["no_outcome"]
+
+
+def test_a_healed_one_is_forgotten_and_gives_its_room_back(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    heal_object(world, "web")
+    world.ended(world.sent[0], Result.HEALED)
+    world.rounds()
+    assert world.state("web") is None
+    assert len(world.sent) == 1
+    assert world.ledger.in_flight("linkerd/linkerd-proxy-injector") == 0
+    assert world.keepers() == []
+
+
+def test_one_that_kubernetes_heals_first_gets_an_outcome_of_its_own(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.rounds(2)
+    heal_object(world, "web")
+    world.rounds(2)
+    outcome = world.records(RecordType.OUTCOME)
+    assert [record.code for record in outcome] == ["recovered"]
+    assert world.state("web") is None
+
+
+def test_a_quota_is_reported_and_never_released(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("greedy", message=QUOTA)])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert world.state("greedy") is State.REPORTED
+    assert world.sent == []
+    assert [record.cause for record in world.records(RecordType.REFUSAL)] == ["quota_exceeded"]
+
+
+def test_a_restarted_watcher_keeps_id_and_release(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    first = world.desk.book.get("web")
+    assert first is not None
+    world.watcher.gatekeeper.close()
+    world.start()
+    world.store.apply("ReplicaSet", "MODIFIED", replica_set("web"))
+    world.rounds()
+    second = world.desk.book.get("web")
+    assert second is not None
+    assert second.finding.id == first.finding.id
+    assert second.state is State.RELEASED
+    assert len(world.sent) == 1
+    assert len(world.records(RecordType.FINDING)) == 1
+
+
+def test_a_finding_whose_trouble_ended_between_two_watchers_gets_an_end(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.rounds(2)
+    world.watcher.gatekeeper.close()
+    heal_object(world, "web")
+    world.start()
+    world.rounds(2)
+    assert [record.code for record in world.records(RecordType.OUTCOME)] == ["recovered"]
+    assert world.ledger.open_findings() == []
+
+
+def test_no_more_pods_are_on_their_way_than_the_window_holds(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set(f"web-{n}", replicas=3) for n in range(40)])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert len(world.sent) == world.policy.window.initial // 3
+
+
+def test_in_mode_observe_nothing_is_released_and_the_trail_says_so(profiles: Profiles) -> None:
+    watched = World(Policy.model_validate({"mode": "observe"}), profiles, fakeredis.FakeRedis(decode_responses=True))
+    watched.store.replace("ReplicaSet", [replica_set("web")])
+    watched.answer = lambda _finding: PASSES
+    watched.rounds()
+    assert watched.sent == []
+    assert {record.code for record in watched.records(RecordType.REFUSAL)} == {"observe_mode"}
+    watched.watcher.gatekeeper.close()
+
+
+def test_behind_a_webhook_that_refuses_dry_runs_one_canary_goes_first(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("a"), replica_set("b"), replica_set("c")])
+    world.answer = lambda _finding: NO_DRY_RUN
+    world.rounds()
+    assert len(world.sent) == 1
+    heal_object(world, world.sent[0].ref.name)
+    world.ended(world.sent[0], Result.HEALED)
+    world.rounds()
+    assert len(world.sent) == 3
+    assert "canary" in " ".join(record.reason for record in world.records(RecordType.GATE))
+
+
+def test_a_template_that_is_denied_holds_up_nobody_else(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("denied"), replica_set("sound")])
+    world.answer = lambda finding: DENIED if finding.ref.name == "denied" else PASSES
+    world.rounds(20)
+    assert {request.ref.name for request in world.sent} == {"sound"}
+    assert world.state("denied") is State.COOLING
+    assert [record.code for record in world.records(RecordType.REFUSAL)] == ["webhook_denied"]
+
+
+def test_a_template_that_is_not_injected_holds_up_nobody_else(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("odd"), replica_set("sound"), replica_set("well")])
+    world.answer = lambda finding: NO_SIDECAR if finding.ref.name == "odd" else PASSES
+    world.rounds(20)
+    assert {"sound", "well"} <= {request.ref.name for request in world.sent}
+
+
+def test_a_repair_that_meets_a_dead_injector_closes_the_gate(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set(f"web-{n}", replicas=30) for n in range(3)])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert len(world.sent) == 1
+    world.answer = lambda _finding: DEAD
+    world.ended(world.sent[0], Result.WAITING, "webhook_connection_refused")
+    world.rounds(3)
+    assert len(world.sent) == 1
+    assert world.state(world.sent[0].ref.uid) is State.WAITING
+
+
+def test_endpoints_on_a_node_that_is_not_ready_do_not_count(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.answer = lambda _finding: PASSES
+    lost = Node(
+        metadata=ObjectMeta(name="node-a", uid="n", resource_version="2"),
+        status=NodeStatus(conditions=[Condition("Ready", "Unknown")]),
+    )
+    world.store.replace("Node", [lost])
+    world.rounds()
+    assert world.sent == []
+    assert any("node-a" in record.reason for record in world.records(RecordType.GATE))
+
+
+def test_of_an_owners_bare_pods_only_its_share_goes_at_a_time(world: World) -> None:
+    owner = replica_set("web", replicas=8, current=8, message="")
+    world.store.replace("ReplicaSet", [owner])
+    world.store.replace("Pod", [pod(f"web-{n}", "web", injected=n >= 4) for n in range(8)])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert [request.action for request in world.sent] == [Action.RECREATE_POD] * 2
+    assert {request.ref.uid for request in world.sent} <= {f"web-{n}" for n in range(4)}
+    world.ended(world.sent[0], Result.HEALED)
+    world.store.apply("Pod", "DELETED", pod(world.sent[0].ref.name, "web"))
+    world.rounds()
+    assert len(world.sent) == 3
+
+
+def test_a_quarantined_owner_is_left_alone_until_somebody_clears_it(world: World) -> None:
+    world.ledger.quarantine("web", "t1", {"reason": "came back bare"})
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert world.state("web") is State.QUARANTINED
+    assert world.sent == []
+    world.ledger.clear_quarantine("web", "t1")
+    world.store.apply("ReplicaSet", "MODIFIED", replica_set("web"))
+    world.rounds()
+    assert len(world.sent) == 1
+
+
+def test_when_redis_fails_nothing_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object) -> str:
+        raise BrokerUnreachable("redis is away")
+
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    with monkeypatch.context() as patch:
+        patch.setattr(world.ledger, "open_finding", broken)
+        with pytest.raises(BrokerUnreachable):
+            world.watcher.tick()
+        assert world.state("web") is None
+    world.desk.due = dict.fromkeys(world.desk.due, 0.0)
+    world.rounds(2)
+    assert world.state("web") is State.WAITING
+
+
+def test_a_nudge_that_a_dead_worker_left_behind_is_sent_to_be_removed(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("watcher.look.LEFTOVER_SECONDS", 0.0)
+    left = replica_set("web", current=1, message="")
+    left.metadata.annotations = {"remesh.dev/nudge": "f-0123456789ab"}
+    world.store.replace("Pod", [pod("web-1", "web", injected=True)])
+    world.store.replace("ReplicaSet", [left])
+    world.rounds(2)
+    assert [request.ref.name for request in world.sent] == ["web"]
