@@ -66,8 +66,11 @@ class WindowPolicy(Section):
     """How many pods may be about to be created through one injector."""
 
     initial: int = Field(default=32, ge=1)
+    """Pods at first. It grows by what went well, and halves on a failure."""
     minimum: int = Field(default=1, ge=1)
+    """It never shrinks below this."""
     maximum: int = Field(default=1000, ge=1)
+    """It never grows beyond this."""
 
 
 class RepairPolicy(Section):
