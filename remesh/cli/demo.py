@@ -15,7 +15,9 @@ def demo(
     ] = On.AUTO,
     count: Annotated[int, typer.Option("--count", help="Deployments behind the injector.", min=1, max=1000)] = 40,
     replicas: Annotated[int, typer.Option("--replicas", help="Pods of each.", min=1, max=100)] = 1,
-    outage: Annotated[float, typer.Option("--outage", help="How long the injector is away, in seconds.", min=1)] = 70.0,
+    outage: Annotated[
+        float, typer.Option("--outage", help="How long the injector is away, in seconds, at least.", min=1)
+    ] = 40.0,
     fault: Annotated[Cause, typer.Option("--fault", help="How the injector fails.")] = Cause.KILLED,
     flower: Annotated[bool, typer.Option("--flower", help="Show the tasks in Flower, and stay up at the end.")] = False,
 ) -> None:

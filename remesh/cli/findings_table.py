@@ -28,7 +28,7 @@ def row(judged: Judged) -> list[str]:
         decision.injector.mesh if decision.injector else "-",
         action_text(judged),
         age_of(judged.since, utc_now()),
-        one_line(decision.reason),
+        one_line(judged.not_now.reason if judged.not_now else decision.reason),
     ]
 
 
@@ -36,7 +36,8 @@ def action_text(judged: Judged) -> str:
     """The action of now, and what follows it: `wait_for_injector, then nudge_owner`."""
     decision = judged.decision
     later = f", then {decision.after_recovery.value}" if decision.after_recovery is not Action.NONE else ""
-    return decision.action.value + later
+    hold = ", not now" if judged.not_now and decision.action is Action.RECREATE_POD else ""
+    return decision.action.value + hold + later
 
 
 def documents(survey: Survey, all_judged: list[Judged]) -> list[dict[str, Any]]:
@@ -54,4 +55,6 @@ def document(survey: Survey, judged: Judged) -> dict[str, Any]:
             "reason": judged.probe.reason,
             "seconds": round(judged.probe.seconds, 3),
         }
+    if judged.not_now is not None:
+        found["not_now"] = {"code": judged.not_now.code, "reason": judged.not_now.reason}
     return found

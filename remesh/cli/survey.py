@@ -8,20 +8,34 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from remesh.classify import base_class
+from remesh.classify import base_class, service_named, webhook_named
 from remesh.cli.session import Session, utc_now
+from remesh.cli.spare import Spare
 from remesh.cli.targets import OWNED_KIND, Target
-from remesh.decide import counts, decide
+from remesh.decide import counts, decide, expected_sidecars
 from remesh.detect import finding_for, stuck_reference
-from remesh.errors import NotFound, UsageError
+from remesh.errors import ClusterError, NotFound, UsageError
 from remesh.kube.live import LiveView
-from remesh.kube.probe import AnyPod, Injected, ProbeResult, probe
-from remesh.models import BaseClass, Decision, Finding, InjectorHealth, ObjectRef, Observed, Probe
+from remesh.kube.probe import DRY_RUN_UNSUPPORTED, AnyPod, Injected, ProbeResult, probe
+from remesh.meshes import MeshProfile
+from remesh.models import (
+    Action,
+    BaseClass,
+    Decision,
+    Finding,
+    InjectorHealth,
+    InjectorRef,
+    ObjectRef,
+    Observed,
+    Probe,
+)
 from remesh.objects import OwnerReference, Pod, Workload
 from remesh.observe import observe
+from remesh.policy import Mode
 from remesh.tally import counted
 from watcher.findings import CRITICAL, repair_of
 from watcher.store import WORKLOAD_KINDS
+from workers.verdicts import Verdict, from_error
 
 PROBE_THREADS = 8  # dry runs at a time: each is one admission call on somebody's injector
 
@@ -35,6 +49,9 @@ class Judged:
     decision: Decision
     template_hash: str = ""  # of the workload, or of the pod's owner
     probe: ProbeResult | None = None
+    not_now: Verdict | None = (
+        None  # why a worker would leave a bare pod alone at this moment, whatever the dry run says
+    )
 
     @property
     def ref(self) -> ObjectRef:
@@ -94,6 +111,7 @@ class Survey:
         _ = session.policy, session.profiles  # a malformed one is told even where there is nothing to judge
         self.cluster = session.cluster
         self.view = LiveView(session.cluster)
+        self._spare = Spare(session.cluster, session.policy, lambda pod: self.judge(pod).repairable)
 
     def scan(self, namespace: str | None) -> list[Judged]:
         """Every finding of now, in one namespace or in all; system-critical ones first, then by name."""
@@ -124,7 +142,7 @@ class Survey:
     def look(self, obj: Workload | Pod) -> Judged:
         """Judge one object, reading what it takes."""
         if isinstance(obj, Workload):
-            return self.judge(obj, pods=self.cluster.pods_of(obj) if counts(obj).missing else None)
+            return self.judge(obj, pods=self.cluster.pods_of(obj) if obj.kind in WORKLOAD_KINDS else None)
         controller = obj.metadata.controller
         return self.judge(obj, template_hash=self._hash_of(controller, obj.metadata.namespace) if controller else "")
 
@@ -180,7 +198,8 @@ class Survey:
         if known is not None and judged.repairable:
             return self._with(judged, known, own=False)
         proven = self.prove(judged)
-        if proven.probe is not None and _speaks_of_injector(proven.probe):
+        injector = judged.decision.injector
+        if injector is not None and proven.probe is not None and _speaks_of_injector(proven.probe, injector):
             dead.setdefault(key, proven.probe)
         return proven
 
@@ -188,15 +207,45 @@ class Survey:
         """Decided again, knowing the answer of a dry run; not its `own` where it was another object's."""
         health = InjectorHealth(ready=self.ready(judged), probe=answer.probe, own_template=own)
         again = self._decide(judged.obj, judged.template_hash, judged.observed.current, health)
-        return replace(again, probe=answer)
+        again = replace(again, probe=answer)
+        if isinstance(again.obj, Pod):
+            return replace(again, not_now=self._not_now(again, again.obj))
+        return self._as_canary(again) if answer.code == DRY_RUN_UNSUPPORTED else again
+
+    def _as_canary(self, judged: Judged) -> Judged:
+        """Where dry runs are refused because of side effects, a worker nudges once endpoints are ready at quorum."""
+        if self.session.policy.mode is not Mode.REPAIR or not judged.observed.health.ready or not judged.repairable:
+            return judged
+        reason = "as a canary: its webhook refuses dry runs, so only its ready endpoints speak for it"
+        changed = {"action": Action.NUDGE_OWNER, "after_recovery": Action.NONE, "code": "canary", "reason": reason}
+        return replace(judged, decision=judged.decision.model_copy(update=changed))
+
+    def _not_now(self, judged: Judged, pod: Pod) -> Verdict | None:
+        if not judged.repairable:
+            return None
+        try:
+            hindrance = self._spare.hindrance(pod, self._sidecars(pod))
+        except ClusterError as error:
+            return from_error(error)
+        if hindrance is not None or judged.decision.action is not Action.RECREATE_POD:
+            return hindrance
+        return self._spare.refusal(pod, judged.ref)
+
+    def _sidecars(self, pod: Pod) -> list[MeshProfile]:
+        """Every sidecar that it should have."""
+        namespace = self.view.namespace(pod.metadata.namespace)
+        expected = expected_sidecars(pod, namespace, self.view.webhooks(), self.session.profiles)
+        return list({profile.name: profile for profile, _ in expected}.values())
 
     def _dry_run(self, judged: Judged) -> ProbeResult:
         """One dry run: of the object's template, or of a pod's owner's, which its replacement would come from."""
+        if isinstance(judged.obj, Pod):
+            return self._spare.proof(judged.owner or judged.ref, self._sidecars(judged.obj))
         injector = judged.decision.injector
         proof: Injected = AnyPod()
-        if injector is not None and judged.decision.sidecar_expected is not False:
+        if injector is not None and judged.decision.sidecar_expected:
             proof = self.session.profiles.by_name(injector.mesh)
-        return probe(self.cluster, judged.owner or judged.ref, proof, self.session.policy.gate)
+        return probe(self.cluster, judged.ref, proof, self.session.policy.gate)
 
     def ready(self, judged: Judged) -> bool | None:
         """Whether the injector's Service has ready endpoints at quorum; None if it has no Service."""
@@ -240,10 +289,15 @@ class Survey:
             raise NotFound(line, status=404, reason=error.reason, message=error.message) from error
 
 
-def _speaks_of_injector(answer: ProbeResult) -> bool:
-    """True if the injector failed for everybody, and not only for this template."""
+def _speaks_of_injector(answer: ProbeResult, injector: InjectorRef) -> bool:
+    """True if this injector failed for everybody, and not only for this template, nor another webhook."""
     infra = base_class(answer.failure_class) is BaseClass.WEBHOOK_INFRA
-    return answer.probe is Probe.FAILS and (infra or answer.code == "too_slow")
+    if answer.probe is not Probe.FAILS or not (infra or answer.code == "too_slow"):
+        return False
+    called = service_named(answer.message)
+    if called is not None:
+        return (called.namespace, called.name) == (injector.service_namespace, injector.service_name)
+    return webhook_named(answer.message) in (None, injector.webhook)
 
 
 def _owners_hash(pod: Pod, seen: _Seen) -> str:

@@ -23,7 +23,7 @@ from remesh.cli.session import environment_of
 from remesh.cli.text import count
 from remesh.demo import bed as beds
 from remesh.demo.options import On
-from remesh.demo.report import Ending, ended_well, lines
+from remesh.demo.report import Ending, ended_well, rows
 from remesh.demo.screen import Scene, Screen
 from remesh.demo.stage import ALONE, Stage
 from remesh.embedded import EmbeddedRedis
@@ -49,7 +49,7 @@ class Plot:
     on: On = On.AUTO
     count: int = 40
     replicas: int = 1
-    outage: float = 70.0
+    outage: float = 40.0
     fault: Fault = Fault.KILLED
     flower: bool = False
 
@@ -64,6 +64,7 @@ class Play:
         self._keep_logs = False
         self._exits = ExitStack()
         self._began = time.monotonic()
+        self._most_stuck = 0
 
     def __enter__(self) -> "Play":
         return self
@@ -86,8 +87,7 @@ class Play:
             self._keep_logs = True
             raise
         self.screen.blank()
-        for text in lines(ending):
-            self.screen.step(text)
+        self.screen.summary(rows(ending))
         if not ending.healed:
             self._keep_logs = True
             raise RepairIncomplete(
@@ -147,18 +147,21 @@ class Play:
         self._bed.inject_fault(plot.fault, delay_ms=0)
         self._began = time.monotonic()
         self._stage.roll_out()
-        wanted = plot.count
-        most = 0
-
-        def over() -> bool:
-            nonlocal most
-            most = max(most, self._show().stuck)
-            long_enough = time.monotonic() - self._began >= plot.outage
-            return long_enough and most >= wanted and self._stage.look(ALONE).stuck >= 1
-
         with self.screen.block():
-            self._until(over, plot.outage + STUCK_PATIENCE_SECONDS, f"{wanted} ReplicaSets stuck in back-off")
-        return most
+            self._until(self._all_stuck, plot.outage + STUCK_PATIENCE_SECONDS, "every ReplicaSet stuck in back-off")
+            # The one that is left alone has just been tried when the injector comes back: its wait is seen in full.
+            tries = self._stage.tries_of_the_one_left_alone()
+            self._until(lambda: self._tried_again(tries), plot.outage, "", fatal=False)
+        return self._most_stuck
+
+    def _all_stuck(self) -> bool:
+        self._most_stuck = max(self._most_stuck, self._show().stuck)
+        long_enough = time.monotonic() - self._began >= self.plot.outage
+        return long_enough and self._most_stuck >= self.plot.count and self._stage.look(ALONE).stuck >= 1
+
+    def _tried_again(self, tries: int) -> bool:
+        self._show()
+        return self._stage.tries_of_the_one_left_alone() > tries
 
     # Act 2
 

@@ -35,21 +35,21 @@ class Ending:
         return self.whole == self.total > 0 and self.injected == self.pods
 
 
-def lines(ending: Ending) -> Iterator[str]:
-    """The summary, line by line."""
+def rows(ending: Ending) -> Iterator[tuple[str, str]]:
+    """The summary: names and what is to be said of each."""
     opened = gate_opened(ending.records, ending.back_at)
     ends = first_ends(ending.records)
     last = max((record.at for record in ends.values()), default=None)
-    yield f"stuck       {count(ending.stuck, 'ReplicaSet')} refused at creation and in back-off"
+    yield "stuck", f"{count(ending.stuck, 'ReplicaSet')} refused at creation and in back-off"
     pods = f"{ending.injected} of {count(ending.pods, 'pod')} Ready with the sidecar"
-    yield f"healed      {ending.whole} of {ending.total}, {pods}; {_by_whom(ends)}"
+    yield "healed", f"{ending.whole} of {ending.total}, {pods}; {_by_whom(ends)}"
     if opened is not None and last is not None:
         after_back, after_gate = (opened - ending.back_at).total_seconds(), (last - opened).total_seconds()
         opening = f"the gate opened {_seconds(after_back)} after the injector came back"
-        yield f"in          {_seconds(after_gate)} from the gate's opening to the last outcome; {opening}"
-    yield f"left alone  {_alone(ending)}"
-    yield f"audit       {_trail(ending.records, ends)}"
-    yield f"events      {count(ending.events, 'Kubernetes Event')} kept of the same story, and forgotten within an hour"
+        yield "in", f"{_seconds(after_gate)} from the gate's opening to the last outcome; {opening}"
+    yield "left alone", _alone(ending)
+    yield "audit", _trail(ending.records, ends)
+    yield "events", f"{count(ending.events, 'Kubernetes Event')} kept of the same story, and forgotten within an hour"
 
 
 def gate_opened(records: Iterable[AuditRecord], after: datetime) -> datetime | None:
@@ -87,7 +87,7 @@ def _by_whom(ends: dict[str, AuditRecord]) -> str:
 def _alone(ending: Ending) -> str:
     alone, since = ending.alone, (ending.now - ending.back_at).total_seconds()
     if alone.whole == alone.total > 0:
-        return "Kubernetes' own retry came, too, by now"
+        return "the one ReplicaSet without remesh has its pods, too, by Kubernetes' own retry"
     due = f"its back-off may last as long as the outage did ({ending.outage:.0f} s)"
     return f"the one ReplicaSet without remesh still has no pods {since:.0f} s after the injector came back; {due}"
 

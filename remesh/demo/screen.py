@@ -1,22 +1,24 @@
 """What the demo shows: steps as lines, and in between one block that is kept up to date.
 
-On a terminal the block is redrawn by rich; anywhere else a line is printed whenever its numbers have changed.
+On a terminal the block is redrawn by rich; anywhere else a line is printed once a second if its numbers have changed.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remesh.cli.render import console, say
-from remesh.cli.text import one_line
+from remesh.cli.text import one_line, plain
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.live import Live
 
 BAR = 40  # characters
+NAME = 12  # characters
+LINE_SECONDS = 1.0  # between two plain lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +44,30 @@ class Screen:
     def __init__(self) -> None:
         self._live: Live | None = None
         self._console: Console | None = console() if sys.stdout.isatty() else None
-        self._shown: tuple[int, int, str, str] | None = None
+        self._shown: Scene | None = None
+        self._latest: Scene | None = None
 
     def step(self, text: str) -> None:
         """One line that stays."""
         if self._console is not None:
-            self._console.print(one_line(text, 2000))
+            self._console.print(plain(text))
         else:
             say(text)
         sys.stdout.flush()
+
+    def summary(self, rows: Iterable[tuple[str, str]]) -> None:
+        """Names and what is to be said of each; on a terminal long texts wrap beside their names."""
+        if self._console is None:
+            for name, text in rows:
+                self.step(f"{name:<{NAME}}{text}")
+            return
+        from rich.table import Table
+        from rich.text import Text
+
+        table = Table.grid(padding=(0, 2))
+        for name, text in rows:
+            table.add_row(Text(name, style="bold"), Text(plain(text)))
+        self._console.print(table)
 
     def blank(self) -> None:
         """An empty line."""
@@ -59,9 +76,10 @@ class Screen:
     @contextmanager
     def block(self) -> Iterator[None]:
         """While inside, `show` keeps one block up to date."""
-        self._shown = None
+        self._shown = self._latest = None
         if self._console is None:
             yield
+            self._print_latest()
             return
         from rich.live import Live
 
@@ -73,8 +91,15 @@ class Screen:
         """The numbers of now."""
         if self._live is not None:
             self._live.update(_block(scene))
-        elif scene.key != self._shown:
-            self._shown = scene.key
+        else:
+            self._latest = scene
+            if self._shown is None or scene.seconds - self._shown.seconds >= LINE_SECONDS:
+                self._print_latest()
+
+    def _print_latest(self) -> None:
+        scene = self._latest
+        if scene is not None and (self._shown is None or scene.key != self._shown.key):
+            self._shown = scene
             self.step(_line(scene))
 
 

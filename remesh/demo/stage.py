@@ -68,7 +68,15 @@ class Stage:
 
     def events(self) -> int:
         """Kubernetes Events that the API server kept of the namespace."""
-        return len(self._client.get(f"/api/v1/namespaces/{SHOP}/events").get("items", []))
+        return len(self._events(SHOP))
+
+    def tries_of_the_one_left_alone(self) -> int:
+        """Failed tries that Kubernetes Events tell of: all of them for one object's first 25, few later."""
+        failed = (event for event in self._events(ALONE) if event.get("reason") == "FailedCreate")
+        return sum(int(event.get("count") or 1) for event in failed)
+
+    def _events(self, namespace: str) -> list[dict[str, Any]]:
+        return list(self._client.get(f"/api/v1/namespaces/{namespace}/events").get("items", []))
 
     def _deploy(self, namespace: str, name: str) -> None:
         self._create(f"/apis/apps/v1/namespaces/{namespace}/deployments", deployment(name, self.replicas))

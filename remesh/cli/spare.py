@@ -1,0 +1,137 @@
+"""May a bare pod go now, and would another one be injected? What `plan` asks besides the decision. Reads only.
+
+The worker asks the same functions before it evicts (`workers.recreate_evict`), so that `plan` says what `repair` would
+do at this moment: replace it, or wait for its owner, for its share, or for a PodDisruptionBudget. What other workers
+are doing at the same time is not looked at.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from remesh.classify import classify
+from remesh.disruption import unsettled
+from remesh.errors import ClusterError, NotFound, Rejected, Throttled
+from remesh.kube.api import Cluster
+from remesh.kube.probe import ProbeResult
+from remesh.meshes import MeshProfile
+from remesh.models import ObjectRef, Result
+from remesh.objects import Pod, Workload
+from remesh.policy import Policy
+from workers.recent import Recent
+from workers.recreate_proof import account_of, judge_all
+from workers.recreate_share import goes_first, held_back, room
+from workers.verdicts import Verdict, works_again_later
+from workers.verify import active
+
+T = TypeVar("T")
+
+BELIEVED_SECONDS: Final = 5.0  # one owner's pods are asked about one after the other, and share what was read of it
+
+
+class Spare:
+    """Asks for the pods of one cluster. Thread-safe."""
+
+    def __init__(self, cluster: Cluster, policy: Policy, waits: Callable[[Pod], bool]) -> None:
+        """`waits` tells whether another pod of the same owner is to be replaced, too."""
+        self._cluster = cluster
+        self._rehearsal = Cluster(cluster.client, dry_run=True)
+        self._policy = policy
+        self._waits = waits
+        self._recent = Recent()
+
+    def proof(self, ref: ObjectRef, sidecars: list[MeshProfile]) -> ProbeResult:
+        """A dry run of a pod of `ref`'s template: its owner, or the pod itself. Every sidecar has to be there."""
+
+        def ask() -> ProbeResult:
+            account = account_of(ref.kind) if self._policy.repair.impersonate_controller else ""
+            latency = self._policy.gate.latency_seconds
+            answer = self._cluster.dry_run_pod(ref, timeout=latency + 1, impersonate=account)
+            return judge_all(answer, sidecars, latency)
+
+        names = tuple(profile.name for profile in sidecars)
+        return self._recall(("proof", ref.namespace, ref.kind, ref.name, ref.uid, names), ask)
+
+    def hindrance(self, pod: Pod, sidecars: list[MeshProfile]) -> Verdict | None:
+        """Why it would not be evicted now, whatever a dry run says; None if it would. Raises ClusterError."""
+        controller = pod.metadata.controller
+        if controller is None:
+            return _partly_injected(pod, sidecars)
+        what, namespace = f"{controller.kind}/{controller.name}", pod.metadata.namespace
+        try:
+            owner = self._recall(("owner", controller.uid), lambda: self._cluster.owner(namespace, controller))
+        except NotFound as error:
+            return Verdict(Result.REPORTED, "owner_gone", f"nobody would put another pod in its place: {error}")
+        if owner.spec.template is None:
+            return Verdict(Result.REPORTED, "no_template", f"{what} has no pod template that a dry run could try")
+        try:
+            above = self._above(owner, namespace)
+        except NotFound:
+            return Verdict(Result.SKIPPED, "owner_unsettled", "what is above its ReplicaSet is gone")
+        reason = unsettled(owner, above) or held_back(owner, pod)
+        if reason:
+            return Verdict(Result.SKIPPED, "owner_unsettled", reason)
+        return self._later(owner, above, pod, sidecars)
+
+    def refusal(self, pod: Pod, ref: ObjectRef) -> Verdict | None:
+        """Why the API server would not evict it now, by a dry run of the eviction; None if it would, or is not known.
+
+        Without the right to evict it is not known: the workers have it, the person who plans need not.
+        """
+        try:
+            self._rehearsal.evict(ref)
+        except Throttled as error:
+            return Verdict(Result.SKIPPED, "blocked_by_pdb", f"not now: {'; '.join(error.budgets) or error.message}")
+        except Rejected as error:
+            return self._rejected(error, pod)
+        except ClusterError:
+            return None
+        return None
+
+    def _rejected(self, error: Rejected, pod: Pod) -> Verdict:
+        if "more than one PodDisruptionBudget" in error.message:
+            names = ", ".join(self._cluster.budgets_of(pod))
+            return Verdict(Result.REPORTED, "several_pdbs", f"several PodDisruptionBudgets select it: {names}")
+        found = classify(error.message)
+        if works_again_later(found):
+            return Verdict(Result.WAITING, found.value, f"its eviction is refused, a webhook fails: {error}")
+        return Verdict(Result.REPORTED, "eviction_refused", f"its eviction is refused: {error}")
+
+    def _above(self, owner: Workload, namespace: str) -> Workload | None:
+        controller = owner.metadata.controller
+        if owner.kind != "ReplicaSet" or controller is None:
+            return None
+        return self._recall(("above", controller.uid), lambda: self._cluster.owner(namespace, controller))
+
+    def _later(self, owner: Workload, above: Workload | None, pod: Pod, sidecars: list[MeshProfile]) -> Verdict | None:
+        """Its turn and its owner's share."""
+        pods: list[Pod] = self._recall(("pods", owner.metadata.uid), lambda: self._cluster.pods_of(owner))
+        others = (each for each in pods if active(each) and each.metadata.uid != pod.metadata.uid)
+        first = goes_first(owner, pod, filter(self._waits, others)) if owner.kind == "StatefulSet" else None
+        if first is not None:
+            reason = f"{first.metadata.name} is replaced first, from the highest ordinal down"
+            return Verdict(Result.SKIPPED, "not_its_turn", reason)
+        found = room(
+            owner,
+            above,
+            self._policy.repair,
+            pods,
+            pod,
+            earlier=(),
+            marked=lambda each: all(profile.injected(each) for profile in sidecars),
+        )
+        if found.free:
+            return None
+        reason = f"{found.away} of its owner's pods are away already, and {found.limit} may be"
+        return Verdict(Result.SKIPPED, "share_taken", reason)
+
+    def _recall(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
+        return self._recent.recall(key, BELIEVED_SECONDS, ask, time.monotonic)
+
+
+def _partly_injected(pod: Pod, sidecars: list[MeshProfile]) -> Verdict | None:
+    present = [profile.title for profile in sidecars if profile.injected(pod)]
+    if not present:
+        return None
+    reason = f"{' and '.join(present)} has already changed it, so its manifest cannot be told from the injected pod"
+    return Verdict(Result.REPORTED, "partly_injected", reason)
