@@ -48,8 +48,8 @@ def unsettled(owner: Workload, above: Workload | None) -> str:
     for each in (owner, above):
         if each is not None and (reason := _busy(each)):
             return f"{each.kind}/{each.metadata.name} {reason}"
-    if above is not None and (reason := _outdated(owner, above)):
-        return reason
+    if above is not None:
+        return _outdated(owner, above) or _uneven(owner, above)
     return ""
 
 
@@ -61,8 +61,8 @@ def _busy(workload: Workload) -> str:
         return "has a change that its controller has not looked at yet"
     numbers = counts(workload)
     if workload.kind == "Deployment":
-        updated = status.updated_replicas or 0
-        return "is rolling out" if updated < numbers.desired or numbers.current > updated else ""
+        # Not by `updated < desired`: that is also so for the moment in which one of its pods is being replaced.
+        return "is rolling out" if numbers.current > (status.updated_replicas or 0) else ""
     if workload.kind == "DaemonSet":
         return "is rolling out" if _rolling_daemon_set(workload) else ""
     if workload.kind == "StatefulSet":
@@ -76,7 +76,7 @@ def _rolling_daemon_set(workload: Workload) -> bool:
     status, strategy = workload.status, workload.spec.update_strategy
     if strategy is not None and strategy.type == "OnDelete":
         return False
-    return (status.updated_number_scheduled or 0) < (status.desired_number_scheduled or 0)
+    return (status.updated_number_scheduled or 0) < (status.current_number_scheduled or 0)  # as of a Deployment's
 
 
 def _rolling_stateful_set(workload: Workload) -> bool:
@@ -94,6 +94,13 @@ def _outdated(owner: Workload, above: Workload) -> str:
     if mine is not None and newest is not None and mine != newest:
         return f"it belongs to revision {mine} of {above.kind}/{above.metadata.name}, which is at {newest}"
     return ""
+
+
+def _uneven(owner: Workload, above: Workload) -> str:
+    """A Deployment's only ReplicaSet wants as many pods as the Deployment does, unless it is just being scaled."""
+    if owner.kind != "ReplicaSet" or above.kind != "Deployment" or counts(owner).desired == counts(above).desired:
+        return ""
+    return f"{above.kind}/{above.metadata.name} is scaling"
 
 
 def away(pods: Iterable[Pod]) -> int:

@@ -19,6 +19,7 @@ Every method raises BrokerUnreachable without an answer, and BrokerError if the 
     flight:<injector>          holder → pods on their way; flight-end: holder → expiry  the longest reservation
     share:<owner>              pods of the owner that are being replaced, in order; share-end: with their ends
                                                                                         the longest of them
+    order:<owner>              its pods, in the order in which they were seen first     a day after the last
     replacement:<pod>          UID of the pod that this one replaced                    an hour
     manifest:<pod>             manifest of a pod without a controller; may hold secrets 30 days
     gates                      injector → GateState
@@ -26,7 +27,7 @@ Every method raises BrokerUnreachable without an answer, and BrokerError if the 
 """
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from hashlib import blake2s
 from types import TracebackType
@@ -176,6 +177,7 @@ class Ledger:
         self._flying = script(lua.NOW + lua.PURGE + lua.IN_FLIGHT)
         self._feedback = script(lua.NOW + lua.FEEDBACK)
         self._slot = script(lua.NOW + lua.TAKE_SLOT)
+        self._number = script(lua.NUMBER)
 
     # Findings
 
@@ -415,6 +417,16 @@ class Ledger:
             for key in self._share(owner_uid):
                 pipe.zrem(key, holder)
             pipe.execute()
+
+    def number_pods(self, owner_uid: str, pod_uids: Sequence[str]) -> tuple[int, list[int]]:
+        """Numbers of an owner's pods in the order in which anybody saw them first, and the last number so far.
+
+        A pod that is numbered higher than the last number at one moment was not there at that moment, if all that
+        were there had been numbered.
+        """
+        with translated(self._redis, "cannot number pods"):
+            last, *numbers = self._number(keys=[self._key("order", owner_uid)], args=[_ms(DAY), *pod_uids])
+        return int(last), [int(number) for number in numbers]
 
     def claim(self, pod_uid: str, replaced_uid: str) -> bool:
         """Count a new pod as the replacement of one that was evicted. False: it is counted as another one's."""

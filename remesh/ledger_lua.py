@@ -145,3 +145,21 @@ local answer = {'1'}
 for _, holder in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. mine)) do answer[#answer + 1] = holder end
 return answer
 """
+
+# KEYS: order. ARGV: TTL, pods. Returns the last number, then the number of each pod; who is new gets the next one.
+NUMBER = """
+local last = tonumber(redis.call('ZREVRANGE', KEYS[1], 0, 0, 'WITHSCORES')[2]) or 0
+local answer = {}
+for i = 2, #ARGV do
+  local number = tonumber(redis.call('ZSCORE', KEYS[1], ARGV[i]))
+  if not number then
+    last = last + 1
+    number = last
+    redis.call('ZADD', KEYS[1], number, ARGV[i])
+  end
+  answer[i] = number
+end
+answer[1] = last
+redis.call('PEXPIRE', KEYS[1], ARGV[1])
+return answer
+"""

@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -134,6 +134,9 @@ class LedgerPort(Protocol):
 
     def give_slot_back(self, owner_uid: str, holder: str) -> None:
         """The pod was replaced, or will not be."""
+
+    def number_pods(self, owner_uid: str, pod_uids: Sequence[str]) -> tuple[int, list[int]]:
+        """The last number, and each pod's, in the order in which anybody saw them first."""
 
     def claim(self, pod_uid: str, replaced_uid: str) -> bool:
         """Count a new pod as this one's replacement. False: it is another one's."""

@@ -17,8 +17,7 @@ FORGOTTEN_SECONDS: Final = 60.0  # nobody believes an answer for longer, so it n
 @dataclass(slots=True)
 class _Answer:
     lock: threading.Lock = field(default_factory=threading.Lock)
-    asked: float = 0.0  # monotonic; when the question was put
-    at: float | None = None  # when the answer came; None: not asked yet, or it failed
+    at: float | None = None  # monotonic, when it came; None: not asked yet, or it failed
     value: Any = None
 
 
@@ -36,27 +35,26 @@ class Recent:
         ask: Callable[[], T],
         monotonic: Callable[[], float],
         *,
-        since: float = 0.0,
         lasts: Callable[[T], bool] = lambda _: True,
     ) -> T:
         """The answer of at most `seconds` ago, or a new one. Its age counts from when it came. Raises what `ask` does.
 
-        Who comes while another thread asks waits for that answer, unless it was asked for before `since`. An answer
-        that does not last is believed by those who waited for it, and by nobody after them.
+        Who comes while another thread asks waits for that answer. One that does not last is believed by those who
+        waited for it, and by nobody after them.
         """
         came = monotonic()
         answer = self._answer(key, came)
         with answer.lock:
-            if not self._serves(answer, came, monotonic() - seconds, since, lasts):
-                answer.at, answer.asked = None, monotonic()
+            if not self._serves(answer, came, monotonic() - seconds, lasts):
+                answer.at = None
                 answer.value = ask()
                 answer.at = monotonic()
             value: T = answer.value
             return value
 
     @staticmethod
-    def _serves(answer: _Answer, came: float, oldest: float, since: float, lasts: Callable[[Any], bool]) -> bool:
-        if answer.at is None or answer.asked < since:
+    def _serves(answer: _Answer, came: float, oldest: float, lasts: Callable[[Any], bool]) -> bool:
+        if answer.at is None:
             return False
         return answer.at > came or (answer.at >= oldest and lasts(answer.value))
 

@@ -29,10 +29,6 @@ PODS_SECONDS: Final = 0.5  # age up to which a list of an owner's pods will do t
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0
 
-# UIDs that an intent names, so that a replacement of the same second is told from them after a crash. Where more came
-# in one second, none of that second counts.
-NEWEST_KEPT: Final = 100
-
 
 class Eviction:
     """One pod's eviction."""
@@ -43,10 +39,10 @@ class Eviction:
         self._owner = Workload()
         self._above: Workload | None = None
         self._pod = Pod()
-        self._newest_pods: list[Pod] = []  # of the owner, before the eviction
-        self._listed = 0.0  # when its pods were listed (monotonic)
-        self._before: frozenset[str] = frozenset()  # UIDs of the owner's pods from before the eviction
-        self._newest: str | None = None  # after a crash: when the newest of those was created, in the server's time
+        # The last number of the owner's pods before the eviction: a pod with a higher one came after it.
+        self._last = 0
+        self._desired = 0  # pods that its owner wanted then
+        self._numbers: dict[str, int] = {}
         self._mine = ""  # UID of the replacement, once one is claimed
 
     def run(self, pod: Pod) -> Verdict:
@@ -62,8 +58,7 @@ class Eviction:
             return gone
         attempt.ending.account = attempt.slot_of = intent.owner.uid
         attempt.ending.evidence["ref"] = intent.owner.model_dump()
-        self._newest = str(details.get("newest", ""))
-        self._before = frozenset(str(uid) for uid in details.get("of_newest", ()))
+        self._last, self._desired = int(details.get("last_pod", 0)), int(details.get("desired", 0))
         try:
             self._owner = self._ctx.pods.owner(self._ref.namespace, _reference(intent.owner))
         except NotFound:
@@ -140,9 +135,8 @@ class Eviction:
     def _spared(self, earlier: list[str]) -> Verdict | None:
         """Counted after the slot was taken, so that of two that come at once the later one sees the earlier."""
         pods = self._ctx.cluster.pods_of(self._owner)
-        self._listed = self._ctx.clock.monotonic()
-        self._before = frozenset(each.metadata.uid for each in pods)
-        self._newest_pods = newest_of(pods)
+        self._last, _ = self._ctx.ledger.number_pods(self._owner.metadata.uid, [each.metadata.uid for each in pods])
+        self._desired = counts(self._owner).desired
         found = room(
             self._owner,
             self._above,
@@ -196,8 +190,8 @@ class Eviction:
             "owner": f"{self._owner.kind}/{self._owner.metadata.name}",
             "share": limit,
             "slots_taken": earlier,
-            "newest": self._newest_pods[0].metadata.creation_timestamp if self._newest_pods else "",
-            "of_newest": [each.metadata.uid for each in self._newest_pods[:NEWEST_KEPT]],
+            "last_pod": self._last,
+            "desired": self._desired,
         }
         reason = f"evict it, so that {details['owner']} puts a pod with its sidecar in its place"
         return attempt.intend("evict", reason, details) or attempt.evict(self._pod) or self._verify()
@@ -216,32 +210,38 @@ class Eviction:
         return Seen(new, marked=new is not None and self._attempt.marked(new), going=going)
 
     def _pods(self) -> list[Pod]:
-        """Not older than what is known from before the eviction: else a pod that was evicted since would look new."""
         key, clock = ("pods", self._owner.metadata.uid), self._ctx.clock
         return self._ctx.recent.recall(
-            key, PODS_SECONDS, lambda: self._ctx.cluster.pods_of(self._owner), clock.monotonic, since=self._listed
+            key, PODS_SECONDS, lambda: self._ctx.cluster.pods_of(self._owner), clock.monotonic
         )
 
     def _replacement(self, pods: list[Pod]) -> Pod | None:
-        """The pod that came for this one. Several may be replaced at once: each new pod counts for one of them."""
-        new = [each for each in pods if active(each) and self._came_after(each)]
+        """The pod that came for this one: several may be replaced at once, and each new pod counts for one of them.
+
+        The first come for the first gone, or somebody would be left with pods that are too old to be its own.
+        """
+        new = self._new(pods)
         kept = next((each for each in new if each.metadata.uid == self._mine), None)
         if kept is not None:
             return kept
-        for each in sorted(new, key=lambda found: found.metadata.name != self._ref.name):  # a StatefulSet's: same name
+        for each in new:
             if self._ctx.ledger.claim(each.metadata.uid, self._ref.uid):
                 self._mine = each.metadata.uid
                 return each
         return None
 
-    def _came_after(self, pod: Pod) -> bool:
-        if pod.metadata.uid == self._ref.uid:
-            return False
-        created, known = pod.metadata.creation_timestamp, pod.metadata.uid in self._before
-        if self._newest is None:
-            return not known
-        # Times have whole seconds, and sort as text. Of the same second may also be a sibling from before.
-        return created > self._newest or (created == self._newest and not known and len(self._before) < NEWEST_KEPT)
+    def _new(self, pods: list[Pod]) -> list[Pod]:
+        """Running pods from after the eviction, in the order in which they came; a StatefulSet's own name first."""
+        unknown = sorted(
+            (each for each in pods if each.metadata.uid not in self._numbers),
+            key=lambda pod: pod.metadata.creation_timestamp,
+        )
+        if unknown:
+            uids = [each.metadata.uid for each in unknown]
+            _, numbers = self._ctx.ledger.number_pods(self._owner.metadata.uid, uids)
+            self._numbers |= dict(zip(uids, numbers, strict=True))
+        new = [each for each in pods if active(each) and self._numbers[each.metadata.uid] > self._last]
+        return sorted(new, key=lambda pod: (pod.metadata.name != self._ref.name, self._numbers[pod.metadata.uid]))
 
     def _doubt(self) -> Verdict | None:
         """Nothing came, or it came bare: because of the owner, or does the injector fail again?"""
@@ -255,16 +255,10 @@ class Eviction:
         return verdict if verdict is not None and verdict.result in (Result.WAITING, Result.REPORTED) else None
 
     def _wanted(self) -> bool:
-        """False if its owner was scaled down or has finished meanwhile."""
+        """False if its owner wants fewer pods than before, and has them: it was scaled down, or has finished."""
         found = self._ctx.pods.owner(self._ref.namespace, _reference(self._owner_ref()))
-        there = sum(1 for each in self._pods() if active(each))
-        return found.kind not in COUNTED_KINDS or counts(found).desired > there
-
-
-def newest_of(pods: list[Pod]) -> list[Pod]:
-    """Those that were created last, all in the same second."""
-    last = max((each.metadata.creation_timestamp for each in pods), default="")
-    return [each for each in pods if each.metadata.creation_timestamp == last]
+        there, desired = sum(1 for each in self._pods() if active(each)), counts(found).desired
+        return found.kind not in COUNTED_KINDS or desired >= self._desired or there < desired
 
 
 def _ref_of(pod: Pod, owner: OwnerReference) -> ObjectRef:

@@ -49,6 +49,14 @@ def test_of_many_at_once_only_as_many_as_there_are_slots_get_one(ledger: Ledger)
     assert sorted(len(each) for each in got) == [0, 1, 2, 3, 4], "each came at another place"
 
 
+def test_pods_are_numbered_in_the_order_in_which_anybody_saw_them_first(redis: RedisClient, ledger: Ledger) -> None:
+    assert ledger.number_pods("owner", ["a", "b"]) == (2, [1, 2])
+    assert ledger.number_pods("owner", ["c", "b", "a"]) == (3, [3, 2, 1])
+    assert ledger.number_pods("owner", []) == (3, [])
+    assert ledger.number_pods("other", ["c"]) == (1, [1])
+    assert int(redis.ttl(f"{BASE}order:owner")) > 86_000
+
+
 def test_a_replacement_counts_for_one_pod_only(ledger: Ledger) -> None:
     assert ledger.claim("new", "old-1")
     assert not ledger.claim("new", "old-2")

@@ -583,7 +583,8 @@ def test_the_last_failure_allowed_means_quarantine_with_its_evidence(world: d.Po
     results = []
     for number in (0, 8, 9):
         world.cluster.add(d.a_pod(number, owner=world.cluster.main))
-        world.cluster.main.status.replicas = world.cluster.main.spec.replicas = len(world.cluster.pods)
+        world.cluster.main.spec.replicas = len(world.cluster.pods)
+        world.cluster.above = d.a_deployment(len(world.cluster.pods))
         results.append(repair(d.a_request(number), world.ctx).result)
 
     assert results == [Result.FAILED, Result.QUARANTINED, Result.QUARANTINED]

@@ -116,17 +116,6 @@ def test_an_answer_ends_with_its_time_and_is_forgotten_by_kind() -> None:
     assert recall("pods", "b") == 6
 
 
-def test_an_answer_to_a_question_from_before_does_not_do_for_who_knows_more() -> None:
-    recent, now, answers = Recent(), [1.0], iter(range(9))
-
-    def recall(since: float) -> int:
-        return recent.recall(("pods",), 60, lambda: next(answers), lambda: now[0], since=since)
-
-    assert recall(0.0) == 0
-    now[0] = 2.0
-    assert [recall(1.0), recall(1.5), recall(2.0)] == [0, 1, 1]
-
-
 def test_an_answer_that_does_not_last_is_only_for_those_who_waited_for_it() -> None:
     recent, asking, came = Recent(), threading.Event(), threading.Event()
     answers = iter(["first", "second"])
