@@ -92,7 +92,7 @@ endef
 
 define install-self
 $(PIP) install --require-hashes -r requirements-build.lock && \
-$(PIP) install --no-deps --no-build-isolation --editable .
+$(PIP) install --no-deps --no-build-isolation --config-settings editable_mode=compat --editable .
 endef
 
 clean:
