@@ -67,13 +67,14 @@ class Chain:
     def unfinished_intent(self) -> AuditRecord | None:
         """The last intent without an outcome after it: a worker died in between, whichever attempt it was.
 
-        An outcome that only says that API server or Redis failed is no end of it.
+        An outcome that only says that API server or Redis failed is no end of it, and neither is one of the watcher's
+        own (without a task), which has only seen that the object is gone.
         """
         found: AuditRecord | None = None
         for record in self._of(RecordType.INTENT, RecordType.OUTCOME):
             if record.type is RecordType.INTENT:
                 found = record
-            elif record.details.get("result") != Result.ERROR.value:
+            elif record.task_id and record.details.get("result") != Result.ERROR.value:
                 found = None
         return found
 

@@ -164,7 +164,8 @@ class Alone:
         """Said in the trail at once, because a person may be faster than the next tries."""
         reason = (
             f"evicted, and not back yet: {self._problem}. It is tried again; if that does not help, a person has to "
-            f"create it: its manifest is kept for {KEPT_DAYS} days (digest {self._digest})"
+            f"create it: its manifest is kept in the ledger for {KEPT_DAYS} days under manifest:{self._ref.uid} "
+            f"(digest {self._digest})"
         )
         self._attempt.chain.write(RecordType.NOTE, step=RESTORE_PENDING, code=RESTORE_PENDING, reason=reason)
         log.warning("pod not back yet", finding=self._attempt.request.finding_id, object=str(self._ref))

@@ -4,8 +4,10 @@ from typing import Any
 
 import pytest
 
-from remesh.models import RecordType, Result
+from remesh.audit import record
+from remesh.models import Outcome, RecordType, Result
 from tests.workers import recreate_doubles as d
+from tests.workers.doubles import FINDING, START
 from tests.workers.test_recreate_alone import RAW
 from workers.context import Step
 from workers.repair import repair
@@ -98,6 +100,19 @@ def test_a_pod_without_a_controller_is_never_lost(monkeypatch: pytest.MonkeyPatc
     assert outcome.result is Result.HEALED
     assert (world.cluster.evicted, len(world.cluster.created)) == (["uid-0"], 1)
     assert "web-0" in world.cluster.pods
+    world.redis.close()
+
+
+def test_a_watcher_that_saw_it_gone_meanwhile_does_not_end_the_restoring(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = d.PodWorld(d.FakePods(obey=d.vanishes, raw=dict(RAW)).add(d.a_pod(0)))
+    world.use({"repair": {"bare_pods": True}})
+    die_at(world, Step.EVICTED, monkeypatch)
+    gone = Outcome(finding_id=FINDING, result=Result.OBSOLETE, code="gone", reason="the object is gone")
+    details = gone.model_dump(mode="json")
+    world.trail.append(record(RecordType.OUTCOME, cluster="test", at=START, finding_id=FINDING, details=details))
+
+    assert repair(d.a_request(), world.another_worker()).result is Result.HEALED
+    assert len(world.cluster.created) == 1
     world.redis.close()
 
 
