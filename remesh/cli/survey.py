@@ -7,10 +7,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from remesh.classify import base_class, service_named, webhook_named
 from remesh.cli.session import Session, utc_now
-from remesh.cli.spare import Spare
 from remesh.cli.targets import OWNED_KIND, Target
 from remesh.decide import counts, decide, expected_sidecars
 from remesh.detect import finding_for, stuck_reference
@@ -36,6 +37,9 @@ from remesh.tally import counted
 from watcher.findings import CRITICAL, repair_of
 from watcher.store import WORKLOAD_KINDS
 from workers.verdicts import Verdict, from_error
+
+if TYPE_CHECKING:
+    from remesh.cli.spare import Spare
 
 PROBE_THREADS = 8  # dry runs at a time: each is one admission call on somebody's injector
 
@@ -111,7 +115,12 @@ class Survey:
         _ = session.policy, session.profiles  # a malformed one is told even where there is nothing to judge
         self.cluster = session.cluster
         self.view = LiveView(session.cluster)
-        self._spare = Spare(session.cluster, session.policy, lambda pod: self.judge(pod).repairable)
+
+    @cached_property
+    def _spare(self) -> "Spare":
+        from remesh.cli.spare import Spare  # late: a scan asks nothing of the workers' code, which imports Redis
+
+        return Spare(self.cluster, self.session.policy, lambda pod: self.judge(pod).repairable)
 
     def scan(self, namespace: str | None) -> list[Judged]:
         """Every finding of now, in one namespace or in all; system-critical ones first, then by name."""
