@@ -62,7 +62,7 @@ class Dispatcher:
         finding = self._survey.finding(judged)
         owner = judged.owner or judged.ref
         quarantine = self._ledger.quarantined(owner.uid, finding.template_hash)
-        if quarantine is not None:
+        if quarantine is not None and not self._survey.is_outdated(judged, quarantine):
             reason = f"quarantined since {quarantine.since:%Y-%m-%d %H:%M:%SZ}; see `remesh quarantine clear`"
             return Kept(judged, "quarantined", reason)
         kept = self._ledger.open_finding(finding.ref.uid, finding.id)

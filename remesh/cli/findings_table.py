@@ -25,7 +25,7 @@ def row(judged: Judged) -> list[str]:
         ref.name,
         str(decision.missing),
         decision.failure_class.value,
-        decision.injector.mesh if decision.injector else "-",
+        judged.mesh or "-",
         action_text(judged),
         age_of(judged.since, utc_now()),
         one_line(judged.not_now.reason if judged.not_now else decision.reason),

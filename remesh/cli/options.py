@@ -63,6 +63,11 @@ _ANNOTATIONS: dict[str, Any] = {
     "output": Annotated[Output | None, _option("-o", "--output", help="How to print: table, json, yaml or jsonl.")],
 }
 
+Mesh = Annotated[
+    str | None,
+    typer.Option("--mesh", help="Only findings of this mesh, by its profile's name.", show_default=False),
+]
+
 PARAMETERS = [
     inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
     for name, annotation in _ANNOTATIONS.items()

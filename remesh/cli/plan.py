@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remesh.cli.app import one_command
-from remesh.cli.options import Common, Output, with_common
+from remesh.cli.options import Common, Mesh, Output, with_common
 
 if TYPE_CHECKING:
     from remesh.cli.survey import Judged, Survey
@@ -18,6 +18,7 @@ def plan(
         list[str] | None,
         typer.Argument(metavar="[KIND/NAME]...", help="Targets; default: every finding.", show_default=False),
     ] = None,
+    mesh: Mesh = None,
 ) -> None:
     """Show what `repair` would do to targets or to every finding, proven by dry runs; nothing is written."""
     from remesh.cli.session import Session
@@ -27,7 +28,7 @@ def plan(
     wanted = parse_targets(targets or [])
     session = Session(common)
     survey = Survey(session)
-    show(common.format, survey, list(survey.prove_all(survey.choose(wanted, session))))
+    show(common.format, survey, list(survey.prove_all(survey.choose(wanted, session, mesh))))
 
 
 def show(output: Output, survey: "Survey", proven: "list[Judged]") -> None:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from remesh.cli.app import one_command
-from remesh.cli.options import Common, Output, with_common
+from remesh.cli.options import Common, Mesh, Output, with_common
 
 if TYPE_CHECKING:
     from remesh.cli.dispatch import Kept, Sent
@@ -24,6 +24,7 @@ def repair(
     all_findings: Annotated[
         bool, typer.Option("--all", help="Every finding in the namespace, or in all with -A.")
     ] = False,
+    mesh: Mesh = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for the outcomes; exit with 1 if any failed.")] = False,
     timeout: Annotated[float, typer.Option("--timeout", help="How long --wait waits, in seconds.", min=1)] = 300.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as `remesh plan`.")] = False,
@@ -43,7 +44,7 @@ def repair(
     wanted = parse_targets(targets or [])
     session = Session(common)
     survey = Survey(session)
-    chosen = survey.choose(wanted, session)
+    chosen = survey.choose(wanted, session, mesh)
     if dry_run:
         _plan(common, survey, chosen)
         return

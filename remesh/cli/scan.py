@@ -1,11 +1,11 @@
 """`remesh scan`: the findings of now. Reads; runs no dry run; needs no Redis."""
 
 from remesh.cli.app import one_command
-from remesh.cli.options import Common, with_common
+from remesh.cli.options import Common, Mesh, with_common
 
 
 @with_common
-def scan(common: Common) -> None:
+def scan(common: Common, mesh: Mesh = None) -> None:
     """Show the findings of now: what is broken, why, and what would be done.
 
     Looks at workloads that lack pods and at pods that lack their sidecar, in the namespace or in all with -A. Only
@@ -18,7 +18,7 @@ def scan(common: Common) -> None:
 
     session = Session(common)
     survey = Survey(session)
-    found = survey.scan(session.scope)
+    found = survey.scan(session.scope, mesh)
     where = "any namespace" if session.scope is None else f"namespace {session.scope}"
     emit(
         common.format,

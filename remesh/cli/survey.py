@@ -16,6 +16,7 @@ from remesh.cli.targets import OWNED_KIND, Target
 from remesh.decide import counts, decide, expected_sidecars
 from remesh.detect import finding_for, stuck_reference
 from remesh.errors import ClusterError, NotFound, UsageError
+from remesh.fingerprint import fingerprint_around, is_outdated
 from remesh.kube.live import LiveView
 from remesh.kube.probe import DRY_RUN_UNSUPPORTED, AnyPod, Injected, ProbeResult, probe
 from remesh.meshes import MeshProfile
@@ -40,6 +41,7 @@ from workers.verdicts import Verdict, from_error
 
 if TYPE_CHECKING:
     from remesh.cli.spare import Spare
+    from remesh.ledger import Quarantine
 
 PROBE_THREADS = 8  # dry runs at a time: each is one admission call on somebody's injector
 
@@ -84,6 +86,11 @@ class Judged:
         )
 
     @property
+    def mesh(self) -> str:
+        """Name of the mesh whose sidecar it is about; "" if none is known."""
+        return self.decision.injector.mesh if self.decision.injector else ""
+
+    @property
     def repairable(self) -> bool:
         """True if a repair would act on it, now or once its injector works."""
         return repair_of(self.decision) is not None
@@ -122,12 +129,18 @@ class Survey:
 
         return Spare(self.cluster, self.session.policy, lambda pod: self.judge(pod).repairable)
 
-    def scan(self, namespace: str | None) -> list[Judged]:
-        """Every finding of now, in one namespace or in all; system-critical ones first, then by name."""
+    def scan(self, namespace: str | None, mesh: str | None = None) -> list[Judged]:
+        """Every finding of now, in one namespace or in all; system-critical ones first, then by name.
+
+        Only those of one mesh if `mesh` is given; raises UsageError if no profile has that name.
+        """
+        if mesh is not None:
+            self.session.profiles.by_name(mesh)
         seen = self._list(namespace)
         judged = [self.judge(obj, pods=seen.pods_of.get(obj.metadata.uid, [])) for obj in seen.workloads]
         judged += [self.judge(pod, template_hash=_owners_hash(pod, seen)) for pod in seen.pods]
-        return sorted((each for each in judged if each.decision.is_finding), key=_order)
+        found = (each for each in judged if each.decision.is_finding and mesh in (None, each.mesh))
+        return sorted(found, key=_order)
 
     def _list(self, namespace: str | None) -> _Seen:
         seen = _Seen()
@@ -140,10 +153,12 @@ class Survey:
         seen.hashes = {each.metadata.uid: each.template_hash for each in seen.workloads}
         return seen
 
-    def choose(self, targets: list[Target], session: Session) -> list[Judged]:
+    def choose(self, targets: list[Target], session: Session, mesh: str | None = None) -> list[Judged]:
         """What a command works on: the targets given, findings or not, or else every finding in scope."""
         if not targets:
-            return self.scan(session.scope)
+            return self.scan(session.scope, mesh)
+        if mesh is not None:
+            raise UsageError("--mesh chooses among findings; give it without targets")
         if session.common.all_namespaces:
             raise UsageError("a target is looked up in one namespace; give -n instead of -A")
         return [self.look(obj) for obj in self._resolve_all(targets, session.namespace)]
@@ -269,6 +284,10 @@ class Survey:
         cluster = self.session.settings.cluster
         found = finding_for(judged.observed, judged.decision, cluster=cluster, now=utc_now())
         return found.model_copy(update={"template_hash": judged.template_hash})
+
+    def is_outdated(self, judged: Judged, quarantine: "Quarantine") -> bool:
+        """True if the webhook configuration has changed since: the worker ends such a quarantine."""
+        return is_outdated(quarantine.evidence, fingerprint_around(judged.obj, self.view, self.session.profiles))
 
     def _resolve_all(self, targets: Iterable[Target], namespace: str) -> list[Workload | Pod]:
         """The objects of several targets, each once."""

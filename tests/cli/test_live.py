@@ -98,6 +98,11 @@ def test_scan_of_every_namespace_finds_it_too(cli: Remesh, namespace: str, stuck
     assert (namespace, stuck) in [(each["ref"]["namespace"], each["ref"]["name"]) for each in found]
 
 
+def test_scan_of_one_mesh_leaves_the_others_out(cli: Remesh, bed: TestBed, namespace: str, stuck: str) -> None:
+    assert stuck in cli("scan", "-n", namespace, "--mesh", bed.wear.mesh).out
+    assert cli("scan", "-n", namespace, "--mesh", "istio").out == ""
+
+
 def test_nothing_wrong_is_said_and_is_no_error(cli: Remesh, namespace: str) -> None:
     answer = cli("scan", "-n", namespace)
     assert (answer.code, answer.out, answer.err) == (0, "", f"No findings in namespace {namespace}.\n")

@@ -221,6 +221,21 @@ def test_a_target_that_is_not_there(remesh: Remesh, sim: SimCluster, command: st
     assert "StatefulSet/ghost is not there in namespace default" in answer.line
 
 
+@pytest.mark.parametrize("command", [("scan",), ("plan",), ("repair", "--all")])
+def test_an_unknown_mesh_is_answered_with_the_known_ones(
+    remesh: Remesh, sim: SimCluster, command: tuple[str, ...]
+) -> None:
+    answer = remesh(*command, "--mesh", "istioo", "--kubeconfig", sim.kubeconfig)
+    assert answer.code == exits.USAGE
+    assert "unknown mesh 'istioo'" in answer.line
+    assert "istio, " in answer.line
+
+
+def test_a_mesh_chooses_among_findings_and_not_among_targets(remesh: Remesh, sim: SimCluster) -> None:
+    answer = remesh("plan", "rs/a", "--mesh", "istio", "--kubeconfig", sim.kubeconfig)
+    assert answer.code == exits.USAGE
+
+
 def test_a_namespace_and_all_of_them_exclude_each_other(remesh: Remesh, sim: SimCluster) -> None:
     answer = remesh("scan", "-A", "-n", "shop", "--kubeconfig", sim.kubeconfig)
     assert answer.code == exits.USAGE
