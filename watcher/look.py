@@ -10,6 +10,8 @@ from remesh import logs
 from remesh.decide import counts, decide
 from remesh.detect import finding_for, stuck_reference
 from remesh.errors import BrokerError
+from remesh.fingerprint import ENDED, ENDED_BECAUSE, fingerprint_around, is_outdated
+from remesh.ledger import Quarantine
 from remesh.models import Action, Decision, Finding, InjectorHealth, Result, finding_id
 from remesh.objects import Pod, Workload
 from remesh.observe import observe
@@ -24,7 +26,7 @@ log = logs.get("watcher.look")
 NUDGE_ANNOTATION = "remesh.dev/nudge"
 LEFTOVER_SECONDS = 90.0  # a nudge takes well under a second; older than a task's longest life, it was left behind
 OPEN_FINDING_TTL = 7 * 86400.0  # seconds; longer than any outage one would leave alone
-QUARANTINE_SECONDS = 30.0  # how often it is asked whether somebody cleared a quarantine
+QUARANTINE_SECONDS = 10.0  # how often it is asked whether somebody cleared a quarantine
 BATCH = 2000  # objects looked at in one round, so that outcomes and gates are not kept waiting by a relist
 YOUNG_SECONDS = 1.0  # how soon an object that is still too young is looked at again
 
@@ -107,18 +109,17 @@ class Looker:
             self._refresh(tracked, obj, decision)
         if tracked.state in (State.RELEASED, State.COOLING):
             return
-        if self._rests(tracked, decision):
+        if self._rests(tracked, obj, decision):
             return
         if tracked.state is not State.WAITING:
             to_waiting(tracked)
 
-    def _rests(self, tracked: Tracked, decision: Decision) -> bool:
+    def _rests(self, tracked: Tracked, obj: Workload | Pod, decision: Decision) -> bool:
         """Quarantined, or nothing that remesh would ever do: recorded once, then left."""
-        finding = tracked.finding
-        quarantine = self._desk.ledger.quarantined(tracked.owner_uid, finding.template_hash)
+        quarantine = self._quarantined(tracked, obj)
         if quarantine is not None:
             to_rest(tracked, State.QUARANTINED)
-            self._desk.due[finding.ref.uid] = time.monotonic() + QUARANTINE_SECONDS
+            self._desk.due[tracked.finding.ref.uid] = time.monotonic() + QUARANTINE_SECONDS
             reason = f"quarantined since {quarantine.since:%Y-%m-%d %H:%M:%SZ}: its repairs failed"
             self._desk.record.refusal(tracked, "quarantined", reason)
             return True
@@ -127,6 +128,16 @@ class Looker:
         to_rest(tracked, State.REPORTED)
         self._desk.record.refusal(tracked, decision.code, decision.reason)
         return True
+
+    def _quarantined(self, tracked: Tracked, obj: Workload | Pod) -> Quarantine | None:
+        """Its owner's quarantine. One from under another webhook configuration ends here, and is none."""
+        desk, template_hash = self._desk, tracked.finding.template_hash
+        found = desk.ledger.quarantined(tracked.owner_uid, template_hash)
+        if found is None or not is_outdated(found.evidence, fingerprint_around(obj, desk.store, desk.profiles)):
+            return found
+        desk.record.note(tracked, ENDED, ENDED_BECAUSE)
+        desk.ledger.clear_quarantine(tracked.owner_uid, template_hash)
+        return None
 
     def _template_changed(self, tracked: Tracked, obj: Workload | Pod) -> bool:
         return isinstance(obj, Workload) and tracked.finding.template_hash != obj.template_hash

@@ -9,14 +9,21 @@ from typing import Any, Final
 
 from remesh import logs
 from remesh.errors import BrokerError
-from remesh.models import Outcome, RepairRequest, Result
+from remesh.fingerprint import ENDED, ENDED_BECAUSE, is_outdated
+from remesh.ledger import Quarantine
+from remesh.models import Decision, Outcome, RecordType, RepairRequest, Result
 from workers.chain import Chain
 from workers.context import RepairContext, Step, reached
+from workers.verdicts import Verdict
 
 log = logs.get("worker")
 
 CLOSES: Final = frozenset({Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY, Result.OBSOLETE})
 """Results after which the finding is over."""
+
+
+USED_UP: Final = "attempts_used_up"
+"""decide()'s code for an owner whose repairs failed too often."""
 
 
 class Ending:
@@ -55,6 +62,20 @@ class Ending:
     def settle_again(self, outcome: Outcome) -> None:
         """The outcome was written by a worker that may have died before it told the ledger."""
         self._quietly(self._settle, outcome)
+
+    def held(self, decision: Decision) -> Quarantine | None:
+        """The quarantine that it is in. One from under another webhook configuration ends here, and is none."""
+        ledger = self._ctx.ledger
+        found = ledger.quarantined(self.account, self.template_hash)
+        if found is None and decision.code == USED_UP:  # a worker died after it had counted the last failure
+            reason = ledger.failures(self.account, self.template_hash).reason
+            evidence = {"ref": self._request.ref.model_dump(), **self.evidence, "reason": reason}
+            found = ledger.quarantine(self.account, self.template_hash, evidence)
+        if found is None or not is_outdated(found.evidence, self.evidence.get("webhooks", "")):
+            return found
+        self._chain.write(RecordType.NOTE, step=ENDED, code=ENDED, reason=ENDED_BECAUSE)
+        ledger.clear_quarantine(self.account, self.template_hash)
+        return None
 
     def _count_failure(self, outcome: Outcome) -> Outcome:
         """A failed repair counts against its owner and template; too many mean quarantine."""
@@ -99,6 +120,12 @@ class Ending:
             tell(outcome)
         except BrokerError as error:
             log.warning("the ledger was not told of an outcome", finding=outcome.finding_id, error=str(error))
+
+
+def in_quarantine(held: Quarantine) -> Verdict:
+    """It is left alone, and why."""
+    why = held.evidence.get("reason", "its repairs failed too often")
+    return Verdict(Result.QUARANTINED, "quarantined", f"in quarantine: {why}")
 
 
 def injector_worked(outcome: Outcome) -> bool | None:

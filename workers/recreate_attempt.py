@@ -12,7 +12,7 @@ from remesh import logs
 from remesh.classify import classify
 from remesh.decide import decide, expected_sidecars
 from remesh.errors import BrokerError, ClusterError, ClusterUnreachable, NotFound, Rejected, Throttled
-from remesh.fingerprint import fingerprint
+from remesh.fingerprint import fingerprint_around
 from remesh.kube.probe import ProbeResult
 from remesh.meshes import MeshProfile
 from remesh.models import (
@@ -33,7 +33,7 @@ from remesh.observe import observe
 from remesh.policy import Mode
 from workers.chain import Chain
 from workers.context import LeasePort, RepairContext, Step, reached
-from workers.ending import Ending
+from workers.ending import USED_UP, Ending, in_quarantine
 from workers.recreate_proof import from_proof
 from workers.recreate_verify import Seen
 from workers.verdicts import RESTORE_PENDING, Verdict, leaves_for_another_try, works_again_later
@@ -44,7 +44,6 @@ Progress = Callable[[str, dict[str, int]], None]
 
 # From policy/v1's eviction (registry/core/pod/storage): with two budgets it cannot tell which to count against.
 _SEVERAL_BUDGETS: Final = "more than one PodDisruptionBudget"
-USED_UP: Final = "attempts_used_up"  # decide()'s code for an owner whose repairs failed too often
 _BUDGET_NAME: Final = re.compile(r"disruption budget (\S+)")
 
 
@@ -88,8 +87,7 @@ class Attempt:
         expected = expected_sidecars(pod, namespace, webhooks, self.ctx.profiles)
         self.sidecars = list({profile.name: profile for profile, _ in expected}.values())
         self.ending.injector_key = decision.injector.key if decision.injector else ""
-        configurations = {injector.configuration for _, injector in expected}
-        self.ending.evidence["webhooks"] = fingerprint(webhooks, configurations)
+        self.ending.evidence["webhooks"] = fingerprint_around(pod, self.ctx.view, self.ctx.profiles)
 
     def judge(self, pod: Pod) -> Verdict | None:
         """Decide, and write the decision down."""
@@ -111,21 +109,10 @@ class Attempt:
         reached(Step.DECIDED)
         if decision.failure_class is FailureClass.HAS_SIDECAR:
             return Verdict(Result.ALREADY_HEALTHY, decision.code, decision.reason)
-        used_up = decision.code == USED_UP
-        if not (used_up or repairable(decision)):
+        if decision.code != USED_UP and not repairable(decision):
             return self.refuse(Verdict(Result.REPORTED, decision.code, decision.reason))
-        return self._quarantined(used_up=used_up)
-
-    def _quarantined(self, *, used_up: bool) -> Verdict | None:
-        ledger, ending = self.ctx.ledger, self.ending
-        held = ledger.quarantined(ending.account, ending.template_hash)
-        if held is None and used_up:  # a worker died after it had counted the last failure
-            failed = ledger.failures(ending.account, ending.template_hash)
-            held = ledger.quarantine(ending.account, ending.template_hash, {**ending.evidence, "reason": failed.reason})
-        if held is None or self._end_quarantine(held.evidence):
-            return None
-        why = held.evidence.get("reason", "its repairs failed too often")
-        return self.refuse(Verdict(Result.QUARANTINED, "quarantined", f"in quarantine: {why}"))
+        held = self.ending.held(decision)
+        return self.refuse(in_quarantine(held)) if held is not None else None
 
     def may_act(self) -> Verdict | None:
         """Cooldown and mode."""
@@ -135,16 +122,6 @@ class Attempt:
         if self.ctx.policy.mode is Mode.OBSERVE:
             return self.refuse(Verdict(Result.REPORTED, "observe_mode", "the policy's mode is observe: not touched"))
         return None
-
-    def _end_quarantine(self, evidence: dict[str, Any]) -> bool:
-        """True if the webhook configuration is another one by now: what failed under the old one is tried again."""
-        before, now = evidence.get("webhooks"), self.ending.evidence["webhooks"]
-        if not before or before == now:
-            return False
-        reason = "the webhook configuration has changed since, so its quarantine ends"
-        self.chain.write(RecordType.NOTE, step="quarantine_ended", code="quarantine_ended", reason=reason)
-        self.ctx.ledger.clear_quarantine(self.ending.account, self.ending.template_hash)
-        return True
 
     def prove(self, pod: Pod, proof: ProbeResult) -> Verdict | None:
         """Go on only if the dry run came back with every sidecar, and the decision is to recreate it then."""

@@ -18,6 +18,7 @@ from typing import Any, Final
 from remesh import logs
 from remesh.decide import counts, decide
 from remesh.errors import BrokerError, NotFound, RemeshError
+from remesh.fingerprint import fingerprint_around
 from remesh.kube.probe import DRY_RUN_UNSUPPORTED, AnyPod, Injected, ProbeResult
 from remesh.models import (
     Action,
@@ -37,7 +38,7 @@ from remesh.policy import Mode
 from remesh.tally import stuck_reference
 from workers.chain import Chain
 from workers.context import LeasePort, RepairContext, Step, reached
-from workers.ending import Ending
+from workers.ending import USED_UP, Ending, in_quarantine
 from workers.nudge import NUDGE_ANNOTATION, Nudge, left_on
 from workers.recreate import recreate
 from workers.verdicts import Verdict, from_error, from_probe, leaves_for_another_try
@@ -144,6 +145,7 @@ class _Repair:
         self._before = _before(self._pods, self._unfinished)
         self._chain.owner = _owner(found)
         self._ending.template_hash = found.template_hash
+        self._ending.evidence["webhooks"] = fingerprint_around(found, self._ctx.view, self._ctx.profiles)
         return None
 
     def _judge(self) -> Verdict | None:
@@ -161,10 +163,11 @@ class _Repair:
             return self._finish_what_was_begun()
         if decision.action is Action.NONE:
             return _nothing_to_do(decision)
-        held = self._ctx.ledger.quarantined(self._ref.uid, self._workload.template_hash)
+        held = self._ending.held(decision)
         if held is not None:
-            why = held.evidence.get("reason", "its repairs failed too often")
-            return self._refuse(Verdict(Result.QUARANTINED, "quarantined", f"in quarantine: {why}"))
+            return self._refuse(in_quarantine(held))
+        if decision.code == USED_UP:  # but not any more
+            decision = self._decide(Probe.UNKNOWN)
         if Action.NUDGE_OWNER not in (decision.action, decision.after_recovery):
             return self._refuse(Verdict(Result.REPORTED, decision.code, decision.reason))
         return None

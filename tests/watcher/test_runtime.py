@@ -10,6 +10,7 @@ import pytest
 
 from remesh.audit import Trail
 from remesh.errors import BrokerUnreachable
+from remesh.fingerprint import fingerprint_around
 from remesh.kube.probe import ProbeResult
 from remesh.ledger import Ledger
 from remesh.meshes import Profiles, load_profiles
@@ -170,13 +171,14 @@ def namespace(name: str) -> Namespace:
     return Namespace(metadata=NamespaceMeta(name=name, uid=name, annotations={"linkerd.io/inject": "enabled"}))
 
 
-def configuration() -> WebhookConfiguration:
+def configuration(version: str = "1", timeout_seconds: int = 10) -> WebhookConfiguration:
     webhook = Webhook(
+        timeout_seconds=timeout_seconds,
         name="linkerd-proxy-injector.linkerd.io",
         client_config=WebhookClientConfig(service=ServiceReference(namespace=SERVICE[0], name=SERVICE[1], path="/")),
         rules=[RuleWithOperations(operations=["CREATE"], api_groups=[""], api_versions=["v1"], resources=["pods"])],
     )
-    meta = ObjectMeta(name="linkerd-proxy-injector-webhook-config", uid="w", resource_version="1")
+    meta = ObjectMeta(name="linkerd-proxy-injector-webhook-config", uid="w", resource_version=version)
     return WebhookConfiguration(metadata=meta, webhooks=[webhook])
 
 
@@ -412,6 +414,39 @@ def test_a_quarantined_owner_is_left_alone_until_somebody_clears_it(world: World
     world.store.apply("ReplicaSet", "MODIFIED", replica_set("web"))
     world.rounds()
     assert len(world.sent) == 1
+
+
+@pytest.mark.parametrize("bare", [True, False], ids=["bare pod", "stuck owner"])
+def test_a_quarantine_ends_with_the_webhook_configuration_under_which_it_began(world: World, bare: bool) -> None:
+    owner = replica_set("web", current=1, message="") if bare else replica_set("web")
+    uid, subject = ("web-1", pod("web-1", "web")) if bare else ("web", owner)
+    world.store.replace("ReplicaSet", [owner])
+    world.store.replace("Pod", [pod("web-1", "web")] if bare else [])
+    begun = fingerprint_around(subject, world.store, world.profiles)
+    world.ledger.quarantine("web", "t1", {"reason": "came back bare", "webhooks": begun})
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert world.state(uid) is State.QUARANTINED
+    world.store.apply("MutatingWebhookConfiguration", "MODIFIED", configuration("2", timeout_seconds=7))
+    world.rounds()
+    assert [request.ref.uid for request in world.sent] == [uid]
+    assert "quarantine_ended" in {record.code for record in world.records(RecordType.NOTE)}
+    assert world.ledger.quarantines() == []
+
+
+def test_a_bare_pods_quarantine_does_not_hold_for_another_template_of_its_owner(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web", current=1, message="")])
+    world.store.replace("Pod", [pod("web-1", "web")])
+    world.ledger.quarantine("web", "t1", {"reason": "came back bare"})
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert world.state("web-1") is State.QUARANTINED
+    changed = replica_set("web", current=1, message="")
+    changed.template_hash = "t2"
+    world.store.apply("ReplicaSet", "MODIFIED", changed)
+    world.desk.due["web-1"] = 0.0
+    world.rounds()
+    assert [request.ref.uid for request in world.sent] == ["web-1"]
 
 
 def test_when_redis_fails_nothing_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -262,6 +262,27 @@ def test_the_last_failure_allowed_means_quarantine_with_its_evidence(world: d.Wo
     assert len(world.records(RecordType.INTENT)) == 2
 
 
+def test_a_quarantine_from_under_another_webhook_configuration_ends(world: d.World) -> None:
+    world.policy = Policy(repair=RepairPolicy(max_attempts=1, cooldown_seconds=0))
+    world.ledger.record_failure("uid-web", "t-1", "nothing was created", cooldown_seconds=0)
+    world.ledger.quarantine("uid-web", "t-1", {"reason": "nothing was created", "webhooks": "another one"})
+
+    assert repair(d.a_request(), world.ctx).result is Result.HEALED
+    assert [record.code for record in world.records(RecordType.NOTE)] == ["quarantine_ended"]
+    assert world.ledger.quarantines() == []
+
+
+def test_a_last_failure_whose_worker_died_before_the_quarantine_is_quarantined_now(world: d.World) -> None:
+    world.policy = Policy(repair=RepairPolicy(max_attempts=1))
+    world.ledger.record_failure("uid-web", "t-1", "nothing was created")
+
+    assert repair(d.a_request(), world.ctx).result is Result.QUARANTINED
+    held = world.ledger.quarantined("uid-web", "t-1")
+    assert held is not None
+    assert held.evidence["reason"] == "nothing was created"
+    assert held.evidence["ref"]["uid"] == "uid-web"
+
+
 def test_an_injector_that_dies_after_the_nudge_is_waited_for_and_not_counted(world: d.World) -> None:
     world.cluster.obey = lambda cluster: None
     world.probe.answers = [d.PASSES, d.REFUSES]
