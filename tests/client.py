@@ -40,7 +40,12 @@ class Client:
 
     def create_meshed_namespace(self, name: str, wear: InjectorWear) -> None:
         """A namespace that asks for the sidecar; returns when pods can be made there."""
-        self.api.ensure("/api/v1/namespaces", meshed_namespace(name, wear))
+        self.create_namespace(meshed_namespace(name, wear))
+
+    def create_namespace(self, body: Object) -> None:
+        """A namespace; returns when pods can be made there."""
+        self.api.ensure("/api/v1/namespaces", body)
+        name = body["metadata"]["name"]
 
         def account() -> bool:
             try:

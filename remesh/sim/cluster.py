@@ -10,7 +10,7 @@ import secrets
 import shutil
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -319,15 +319,7 @@ def _deployment(wear: InjectorWear) -> Obj:
 def _configuration(wear: InjectorWear, ca_bundle: str) -> Obj:
     hook = {
         "name": wear.webhook,
-        "clientConfig": {
-            "service": {
-                "name": wear.service,
-                "namespace": wear.namespace,
-                "path": wear.path,
-                "port": wear.service_port,
-            },
-            "caBundle": ca_bundle,
-        },
+        "clientConfig": _client_config(wear, wear.path, ca_bundle),
         "rules": [
             {"operations": ["CREATE"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "scope": "*"}
         ],
@@ -340,4 +332,16 @@ def _configuration(wear: InjectorWear, ca_bundle: str) -> Obj:
         "admissionReviewVersions": ["v1"],
         "reinvocationPolicy": "Never",
     }
-    return {"metadata": {"name": wear.configuration}, "webhooks": [hook]}
+    more = [_further_webhook(hook, each, wear, ca_bundle) for each in wear.more_webhooks]
+    return {"metadata": {"name": wear.configuration}, "webhooks": [hook, *more]}
+
+
+def _further_webhook(first: Obj, differs: Mapping[str, Any], wear: InjectorWear, ca_bundle: str) -> Obj:
+    fields = {key: value for key, value in differs.items() if key != "path"}
+    reach = _client_config(wear, differs.get("path", wear.path), ca_bundle)
+    return {**first, "clientConfig": reach, **fields}
+
+
+def _client_config(wear: InjectorWear, path: str, ca_bundle: str) -> Obj:
+    service = {"name": wear.service, "namespace": wear.namespace, "path": path, "port": wear.service_port}
+    return {"service": service, "caBundle": ca_bundle}

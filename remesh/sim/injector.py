@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from remesh.sim.admission import Answer, CallFailed, Endpoint, Review
 from remesh.sim.objects import Obj, annotations_of, copy, labels_of
-from remesh.testbed import Fault, InjectorWear
+from remesh.testbed import DRY_RUN_ONLY, Fault, InjectorWear
 
 DENIAL = "the injector was told to deny"
 SERVER_ERROR = "the injector was told to fail"
@@ -53,6 +53,8 @@ class Injector:
             return Answer(False, review.obj, DENIAL, 403)
         if Fault.NOT_INJECTING in self.faults:
             return Answer(True, review.obj)
+        if is_dry_run_only(review.obj) and not review.attributes.dry_run:
+            return Answer(True, review.obj)
         return Answer(True, inject(self.wear, review.obj, review.namespace))
 
     def _reach(self, endpoint: Endpoint, ca_bundle: str, seconds: float) -> None:
@@ -87,17 +89,29 @@ def _refused(endpoint: Endpoint) -> CallFailed:
 
 def wants_sidecar(wear: InjectorWear, pod: Obj, namespace: Obj | None) -> bool:
     """Whether the injector puts its sidecar into this pod."""
-    if pod["spec"].get("hostNetwork") or has_sidecar(wear, pod):
+    if pod["spec"].get("hostNetwork") or has_sidecar(wear, pod) or _refuses(wear, pod):
         return False
     if wear.ask_annotation is None and wear.ask_label is None:
         return True
+    asking = namespace if wear.namespace_asks else None
     asked = wear.ask_annotation is not None and _asks(
-        wear.ask_annotation, annotations_of(pod), annotations_of(namespace) if namespace else {}
+        wear.ask_annotation, annotations_of(pod), annotations_of(asking) if asking else {}
     )
-    labelled = wear.ask_label is not None and _asks(
-        wear.ask_label, labels_of(pod), labels_of(namespace) if namespace else {}
-    )
+    labelled = wear.ask_label is not None and _asks(wear.ask_label, labels_of(pod), labels_of(asking) if asking else {})
     return asked or labelled
+
+
+def is_dry_run_only(pod: Obj) -> bool:
+    """Whether the pod is one of those that get the sidecar in dry runs only."""
+    key, value = DRY_RUN_ONLY
+    return labels_of(pod).get(key) == value
+
+
+def _refuses(wear: InjectorWear, pod: Obj) -> bool:
+    if wear.refuse_annotation is None:
+        return False
+    key, value = wear.refuse_annotation
+    return annotations_of(pod).get(key) == value
 
 
 def _asks(wanted: tuple[str, str], pod: dict[str, str], namespace: dict[str, str]) -> bool:
@@ -106,7 +120,9 @@ def _asks(wanted: tuple[str, str], pod: dict[str, str], namespace: dict[str, str
 
 
 def has_sidecar(wear: InjectorWear, pod: Obj) -> bool:
-    """Whether the pod carries the sidecar already."""
+    """Whether the pod was injected already, or brings a container of that name."""
+    if not wear.sidecar:
+        return wear.mark_annotations.items() <= annotations_of(pod).items()
     containers = [*(pod["spec"].get("containers") or []), *(pod["spec"].get("initContainers") or [])]
     return any(container["name"] == wear.sidecar for container in containers)
 
@@ -119,6 +135,8 @@ def inject(wear: InjectorWear, pod: Obj, namespace: Obj | None) -> Obj:
     metadata, spec = injected["metadata"], injected["spec"]
     metadata["annotations"] = {**annotations_of(pod), **wear.mark_annotations}
     metadata["labels"] = {**labels_of(pod), **wear.mark_labels}
+    if not wear.sidecar:
+        return injected
     sidecar: Obj = {"name": wear.sidecar, "image": f"{wear.mesh}/sidecar:test"}
     if wear.native_sidecar:
         spec["initContainers"] = [{**sidecar, "restartPolicy": "Always"}, *(spec.get("initContainers") or [])]

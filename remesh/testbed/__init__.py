@@ -4,11 +4,14 @@ Two clusters fulfil `TestBed`: the simulated API server of `remesh.sim`, and the
 project's tests build (`tests.cluster`). The same scenarios run against both.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Literal, Protocol
+
+DRY_RUN_ONLY = ("test.remesh.dev/inject", "dry-run-only")
+"""Label of pods that a test bed's injector injects in dry runs only: what they promise is not kept."""
 
 
 class Fault(StrEnum):
@@ -64,10 +67,16 @@ class InjectorWear:
             ]
         }
     )
-    # A pod is injected when it, or else its namespace, carries this annotation with this value.
+    # Further webhooks of the same configuration: what differs from the first one, by Kubernetes' names of the fields.
+    # `path` stands for another path of the same Service.
+    more_webhooks: Sequence[Mapping[str, Any]] = ()
+    # A pod is injected when it, or else its namespace, carries this annotation with this value. Without any key to ask
+    # by, whatever the selectors let through is injected.
     ask_annotation: tuple[str, str] | None = ("linkerd.io/inject", "enabled")
     ask_label: tuple[str, str] | None = None
-    sidecar: str = "linkerd-proxy"
+    namespace_asks: bool = True  # False: only the pod's own word counts
+    refuse_annotation: tuple[str, str] | None = None  # on the pod; goes before everything that asks
+    sidecar: str = "linkerd-proxy"  # "": nothing but the marks
     native_sidecar: bool = True
     mark_annotations: Mapping[str, str] = field(default_factory=lambda: {"linkerd.io/proxy-version": "test"})
     mark_labels: Mapping[str, str] = field(default_factory=lambda: {"linkerd.io/control-plane-ns": "linkerd"})

@@ -44,8 +44,8 @@ class Injector(ServedInjector):
 
     def reset_configuration(self) -> None:
         """Make the webhook configuration what the wear says, whether it was changed or deleted."""
-        url = None if self._net.isolated else f"https://127.0.0.1:{self._net.ports.injector}{self.wear.path}"
-        wanted = injector_objects.configuration(self.wear, ca_bundle(self._ca), url)
+        address = None if self._net.isolated else f"127.0.0.1:{self._net.ports.injector}"
+        wanted = injector_objects.configuration(self.wear, ca_bundle(self._ca), address)
         self._api.ensure(CONFIGURATIONS, wanted)
         self._api.patch(self._configuration, {"webhooks": wanted["webhooks"]})
 

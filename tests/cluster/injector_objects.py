@@ -36,21 +36,11 @@ def deployment(wear: InjectorWear) -> Object:
     }
 
 
-def configuration(wear: InjectorWear, ca_bundle: str, url: str | None) -> Object:
-    """The MutatingWebhookConfiguration; it calls the Service, or the `url` where the Service cannot be reached."""
-    reach: Object = {"caBundle": ca_bundle}
-    if url is None:
-        reach["service"] = {
-            "namespace": wear.namespace,
-            "name": wear.service,
-            "port": wear.service_port,
-            "path": wear.path,
-        }
-    else:
-        reach["url"] = url
+def configuration(wear: InjectorWear, ca_bundle: str, address: str | None) -> Object:
+    """The MutatingWebhookConfiguration; it calls the Service, or the `address` where the Service cannot be reached."""
     webhook = {
         "name": wear.webhook,
-        "clientConfig": reach,
+        "clientConfig": _client_config(wear, wear.path, ca_bundle, address),
         "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
         "failurePolicy": wear.failure_policy,
         "timeoutSeconds": wear.timeout_seconds,
@@ -59,4 +49,19 @@ def configuration(wear: InjectorWear, ca_bundle: str, url: str | None) -> Object
         "namespaceSelector": dict(wear.namespace_selector),
         "objectSelector": dict(wear.object_selector),
     }
-    return {"metadata": {"name": wear.configuration}, "webhooks": [webhook]}
+    more = [
+        {
+            **webhook,
+            "clientConfig": _client_config(wear, each.get("path", wear.path), ca_bundle, address),
+            **{key: value for key, value in each.items() if key != "path"},
+        }
+        for each in wear.more_webhooks
+    ]
+    return {"metadata": {"name": wear.configuration}, "webhooks": [webhook, *more]}
+
+
+def _client_config(wear: InjectorWear, path: str, ca_bundle: str, address: str | None) -> Object:
+    if address is not None:
+        return {"caBundle": ca_bundle, "url": f"https://{address}{path}"}
+    service = {"namespace": wear.namespace, "name": wear.service, "port": wear.service_port, "path": path}
+    return {"caBundle": ca_bundle, "service": service}

@@ -16,7 +16,7 @@ from tests.cluster.nodes import Nodes
 from tests.cluster.processes import Processes
 from tests.cluster.replicas import Admission, Replicas
 from tests.cluster.wait import wait_for
-from tests.cluster.workloads import has_container, is_ready, labels_for, pod
+from tests.cluster.workloads import is_injected, is_ready, labels_for, pod
 
 PROBE_NAMESPACE = "test-cluster-probe"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -104,7 +104,7 @@ class ServedInjector(abc.ABC):
             answer = self._api.post(path, wanted, timeout=wear.timeout_seconds + 10)
         except ApiError as error:
             return False, error.message
-        return has_container(answer, wear.sidecar), ""
+        return is_injected(answer, wear), ""
 
     def process_names(self) -> list[str]:
         """Names of the replicas' processes, as `Processes.pids` has them."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from remesh.testbed import InjectorWear
+from remesh.testbed import DRY_RUN_ONLY, InjectorWear
 from tests.cluster.api import Api
 from tests.cluster.errors import ApiError
 
@@ -103,16 +103,34 @@ class Namespaces:
 
 def wants_sidecar(wear: InjectorWear, pod: Object, namespace: Object) -> bool:
     """Whether a real injector of this wear would inject: the pod's own word goes before its namespace's."""
-    spec = pod.get("spec", {})
-    containers = [*spec.get("containers", []), *spec.get("initContainers", [])]
-    if spec.get("hostNetwork") or any(container["name"] == wear.sidecar for container in containers):
+    metadata = pod.get("metadata", {})
+    if pod.get("spec", {}).get("hostNetwork") or _injected(wear, pod) or _carries(wear.refuse_annotation, metadata):
         return False
+    asking = namespace if wear.namespace_asks else {}
     asks = [
-        _asks(wear.ask_annotation, "annotations", pod.get("metadata", {}), namespace),
-        _asks(wear.ask_label, "labels", pod.get("metadata", {}), namespace),
+        _asks(wear.ask_annotation, "annotations", metadata, asking),
+        _asks(wear.ask_label, "labels", metadata, asking),
     ]
     # A wear without any key to ask by injects whatever its selectors let through.
     return any(asks) or (wear.ask_annotation is None and wear.ask_label is None)
+
+
+def is_dry_run_only(pod: Object) -> bool:
+    """Whether the pod is one of those that get the sidecar in dry runs only."""
+    key, value = DRY_RUN_ONLY
+    return bool((pod.get("metadata", {}).get("labels") or {}).get(key) == value)
+
+
+def _injected(wear: InjectorWear, pod: Object) -> bool:
+    if not wear.sidecar:
+        return all(_carries(mark, pod.get("metadata", {})) for mark in wear.mark_annotations.items())
+    spec = pod.get("spec", {})
+    containers = [*spec.get("containers", []), *spec.get("initContainers", [])]
+    return any(container["name"] == wear.sidecar for container in containers)
+
+
+def _carries(annotation: tuple[str, str] | None, metadata: Object) -> bool:
+    return annotation is not None and (metadata.get("annotations") or {}).get(annotation[0]) == annotation[1]
 
 
 def _asks(key_value: tuple[str, str] | None, field: str, pod: Object, namespace: Object) -> bool:
@@ -127,18 +145,16 @@ def _asks(key_value: tuple[str, str] | None, field: str, pod: Object, namespace:
 
 def injection_patch(wear: InjectorWear, pod: Object) -> list[Object]:
     """The JSON patch that adds the sidecar and the marks."""
+    marks = [*_marks("annotations", wear.mark_annotations, pod), *_marks("labels", wear.mark_labels, pod)]
+    return [*marks, _sidecar(wear, pod)] if wear.sidecar else marks
+
+
+def _sidecar(wear: InjectorWear, pod: Object) -> Object:
     container: Object = {"name": wear.sidecar, "image": f"{wear.sidecar}:test"}
-    field = "initContainers" if wear.native_sidecar else "containers"
-    if wear.native_sidecar:
-        container["restartPolicy"] = "Always"
-    present = pod["spec"].get(field) or []
-    return [
-        *_marks("annotations", wear.mark_annotations, pod),
-        *_marks("labels", wear.mark_labels, pod),
-        {"op": "add", "path": f"/spec/{field}", "value": [container, *present]}
-        if wear.native_sidecar
-        else {"op": "add", "path": f"/spec/{field}/-", "value": container},
-    ]
+    if not wear.native_sidecar:
+        return {"op": "add", "path": "/spec/containers/-", "value": container}
+    native = {**container, "restartPolicy": "Always"}
+    return {"op": "add", "path": "/spec/initContainers", "value": [native, *(pod["spec"].get("initContainers") or [])]}
 
 
 def _marks(field: str, marks: Mapping[str, str], pod: Object) -> list[Object]:
@@ -178,7 +194,7 @@ class Injector:
         namespace = await self._namespace(request["namespace"])
         if not wants_sidecar(self._wear, pod, namespace):
             return 200, "skipped", _review(request, {"allowed": True})
-        if mode.answer == "bare":
+        if mode.answer == "bare" or (is_dry_run_only(pod) and not request.get("dryRun")):
             return 200, "bare", _review(request, {"allowed": True})
         patch = base64.b64encode(json.dumps(injection_patch(self._wear, pod)).encode()).decode()
         return 200, "injected", _review(request, {"allowed": True, "patchType": "JSONPatch", "patch": patch})

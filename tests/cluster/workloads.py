@@ -52,6 +52,8 @@ def namespace(
 def meshed_namespace(name: str, wear: InjectorWear) -> Object:
     """A namespace that the wear's webhook sees, and whose pods ask for the sidecar where a namespace can ask."""
     labels = labels_for(wear.namespace_selector)
+    if not wear.namespace_asks:
+        return namespace(name, labels=labels)
     if wear.ask_label:
         labels.update([wear.ask_label])
     return namespace(name, labels=labels, annotations=dict([wear.ask_annotation]) if wear.ask_annotation else None)
@@ -140,6 +142,16 @@ def has_container(pod_object: Object, name: str) -> bool:
     spec = pod_object["spec"]
     containers = [*spec.get("containers", []), *spec.get("initContainers", [])]
     return any(container["name"] == name for container in containers)
+
+
+def is_injected(pod_object: Object, wear: InjectorWear) -> bool:
+    """Whether a pod has the sidecar and all the marks of this wear."""
+    metadata = pod_object["metadata"]
+    return (
+        (not wear.sidecar or has_container(pod_object, wear.sidecar))
+        and wear.mark_annotations.items() <= metadata.get("annotations", {}).items()
+        and wear.mark_labels.items() <= metadata.get("labels", {}).items()
+    )
 
 
 def is_ready(pod_object: Object) -> bool:
