@@ -292,6 +292,88 @@ def test_a_worker_that_dies_after_an_eviction_costs_no_second_pod(lax: Scene) ->
 
 
 @on_every_bed
+def test_a_pod_that_cannot_be_created_again_is_tried_until_it_can(lax: Scene) -> None:
+    scene = lax
+    scene.stack.policy(POLICY.replace("20.0", "2.0") + "bare_pods = true\n")
+    [bare] = come_up_bare(scene, w.pod("lonely"), 1)
+    request = request_for(scene, bare)
+    doomed = scene.stack.start_worker(REMESH_CRASH_AT="evicted")
+    scene.send(request)
+    wait_until(lambda: doomed.popen.poll() == -signal.SIGKILL, "the worker killed itself", 60)
+    scene.expire_lease(request.ref)
+    quotas = f"/api/v1/namespaces/{scene.namespace}/resourcequotas"
+    scene.client.api.post(quotas, {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}})
+    wait_until(lambda: scene.client.api.get(f"{quotas}/none").get("status", {}).get("used"), "the quota is counted")
+
+    scene.stack.start_worker()
+    scene.expire_visibility()
+    wait_until(lambda: "restore_pending" in scene.codes(request, RecordType.NOTE), "a person is told")
+    assert running(scene, "lonely") == []
+    scene.client.api.delete(f"{quotas}/none")
+
+    assert scene.outcome(request).result in (Result.HEALED, Result.INJECTED)
+    [after] = all_ready(scene, "lonely", 1)
+    assert not is_bare(scene, after)
+
+
+WRONG_OWNERS = {
+    "a kind that is not installed": {"apiVersion": "example.com/v1", "kind": "Gone", "name": "x"},
+    "no group that could be in a URL": {"apiVersion": "a b?c=d#/v1", "kind": "Thing", "name": "x"},
+    "an installed kind and an object that never was": {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "never"},
+}
+
+
+@on_every_bed
+def test_pods_whose_owner_is_nobody_are_reported_and_stay(lax: Scene) -> None:
+    """Kubernetes' own garbage collector may take those whose owner it knows to be gone; remesh takes none."""
+    scene = lax
+    scene.bed.inject_fault(Fault.KILLED)
+    pods = []
+    for number, owner in enumerate(WRONG_OWNERS.values()):
+        body = w.pod(f"stray-{number}")
+        body["metadata"]["ownerReferences"] = [
+            {**owner, "uid": f"11111111-2222-3333-4444-55555555555{number}", "controller": True}
+        ]
+        pods.append(scene.client.create(scene.namespace, body))
+    scene.bed.heal()
+    scene.stack.start_worker()
+
+    outcomes = drive(scene, pods)
+
+    assert {outcome.code for outcome in outcomes.values()} <= {"owner_gone", "gone", "being_deleted"}
+    assert outcomes["stray-0"].code == "owner_gone"
+    assert all(outcome.reason and not outcome.acted for outcome in outcomes.values())
+    assert evicted(scene) == []
+
+
+@on_every_bed
+def test_budgets_that_match_everything_or_nothing(lax: Scene) -> None:
+    scene = lax
+    bare = come_up_bare(scene, w.replica_set("web", 2), 2)
+    everything = w.disruption_budget("everything", "web", 1)
+    everything["spec"]["selector"] = {}
+    scene.client.create(scene.namespace, everything)
+    scene.client.create(scene.namespace, w.disruption_budget("nothing", "nobody", 7))
+    budget = w.path("PodDisruptionBudget", scene.namespace, "everything")
+    wait_until(
+        lambda: scene.client.api.get(budget).get("status", {}).get("disruptionsAllowed") == 1, "a counted budget"
+    )
+    scene.stack.start_worker()
+
+    assert {outcome.result for outcome in drive(scene, bare).values()} == {Result.HEALED}
+
+    second = w.disruption_budget("second", "web", 1)
+    scene.client.create(scene.namespace, second)
+    scene.bed.inject_fault(Fault.KILLED)
+    scene.client.scale("ReplicaSet", scene.namespace, "web", 3)
+    [late] = [pod for pod in all_ready(scene, "web", 3) if is_bare(scene, pod)]
+    scene.bed.heal()
+    outcome = drive(scene, [late])[late["metadata"]["name"]]
+    assert (outcome.result, outcome.code) == (Result.REPORTED, "several_pdbs")
+    assert "PodDisruptionBudget/everything, PodDisruptionBudget/second" in outcome.reason
+
+
+@on_every_bed
 def test_an_injector_that_dies_again_stops_the_evictions_until_it_is_back(lax: Scene) -> None:
     scene = lax
     bare = come_up_bare(scene, w.replica_set("web", 6), 6)

@@ -60,10 +60,15 @@ class GarbageCollector(Controller):
         if obj is None:
             return
         references = obj["metadata"].get("ownerReferences") or []
-        if references and not any(self.store.is_live(reference["uid"]) for reference in references):
+        if references and not any(self._may_live(reference) for reference in references):
             self._delete(resource, obj)
         elif is_terminating(obj):
             self._finish(resource, obj)
+
+    def _may_live(self, reference: Obj) -> bool:
+        """An owner of a kind that is not installed cannot be looked for, so nothing is deleted for its sake."""
+        known = (reference["apiVersion"], reference["kind"]) in res.BY_KIND
+        return not known or self.store.is_live(reference["uid"])
 
     def _delete(self, resource: Resource, obj: Obj, propagation: str = "Background") -> None:
         if is_terminating(obj):
