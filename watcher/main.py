@@ -5,6 +5,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import watcher
 from remesh import __version__, logs, queue, redisdb
@@ -13,6 +14,7 @@ from remesh.errors import RemeshError
 from remesh.kube.api import Cluster
 from remesh.kube.config import load_access
 from remesh.kube.probe import AnyPod, ProbeResult, probe
+from remesh.kube.resources import resource_of
 from remesh.kube.transport import KubeClient
 from remesh.ledger import Ledger
 from remesh.meshes import Profiles, load_profiles
@@ -22,11 +24,14 @@ from remesh.settings import Settings, get_settings
 from watcher.desk import Desk
 from watcher.gatekeeper import Prober
 from watcher.health import Heartbeat, beat_file
-from watcher.reflect import Reflectors
+from watcher.reflect import KINDS, Reflectors
 from watcher.runtime import Watcher
 from watcher.store import Store
 
 log = logs.get("watcher")
+
+POLL_SECONDS = 0.2  # how soon a signal is acted upon
+STOP_SECONDS = 20.0  # below the 30 s that Kubernetes gives a pod to end
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,7 +67,7 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
     redisdb.require_safe(redisdb.check_broker(redis), allow_unsafe=settings.allow_unsafe_broker)
     client = KubeClient(access)
     cluster = Cluster(client)
-    stop = _stop_on_signals()
+    stop = threading.Event()
     store = Store()
     reflectors = Reflectors(client, store, profiles, stop)
     app = queue.make_app(settings, consumes=False)
@@ -81,18 +86,28 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
         probe=_prober(cluster, profiles, policy),
         on_tick=lambda: heartbeat.beat(synced=reflectors.synced),
     )
-    client.version()  # an unreachable cluster or refused credentials end the start, with one line
-    began = time.monotonic()
+    _require_rights(client)
     log.info("watcher starts", version=__version__, cluster=settings.cluster, mode=policy.mode.value)
     heartbeat.beat(synced=False)
-    reflectors.start()
-    if reflectors.wait_synced():
-        log.info("synced", seconds=round(time.monotonic() - began, 2), **store.counts())
-        main_loop.run(stop)
-    reflectors.join()
+
+    def work() -> None:
+        began = time.monotonic()
+        reflectors.start()
+        if reflectors.wait_synced():
+            log.info("synced", seconds=round(time.monotonic() - began, 2), **store.counts())
+            main_loop.run(stop)
+        reflectors.join()
+
+    code = _until_signal(work, stop)
     heartbeat.remove()
     log.info("watcher stopped")
-    return 0
+    return code
+
+
+def _require_rights(client: KubeClient) -> None:
+    """One short list of each kind: an unreachable cluster or a missing right ends the start with one line."""
+    for kind in (*KINDS, "EndpointSlice"):
+        client.get(resource_of(kind).path(), {"limit": 1})
 
 
 def _prober(cluster: Cluster, profiles: Profiles, policy: Policy) -> Prober:
@@ -106,12 +121,29 @@ def _prober(cluster: Cluster, profiles: Profiles, policy: Policy) -> Prober:
     return dry_run
 
 
-def _stop_on_signals() -> threading.Event:
-    stop = threading.Event()
+def _until_signal(work: Callable[[], None], stop: threading.Event) -> int:
+    """Run `work` in a thread until it ends or SIGTERM or SIGINT asks; returns the exit code.
 
-    def ask(_number: int, _frame: object) -> None:
-        stop.set()
+    The handler only takes a note. Setting the event in it could wait for ever on the event's own lock, which the
+    interrupted thread may hold.
+    """
+    asked: list[int] = []
+    failed: list[BaseException] = []
 
-    signal.signal(signal.SIGTERM, ask)
-    signal.signal(signal.SIGINT, ask)
-    return stop
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # the edge of the thread: handed to the main one
+            failed.append(error)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda got, _frame: asked.append(got))
+    worker = threading.Thread(target=run, name="watcher", daemon=True)
+    worker.start()
+    while worker.is_alive() and not asked:
+        worker.join(POLL_SECONDS)
+    stop.set()
+    worker.join(STOP_SECONDS)
+    if failed:
+        raise failed[0]
+    return 0
