@@ -44,10 +44,11 @@ LOOKED_AT: Final = frozenset(
 
 
 class NotingClient(KubeClient):
-    """Notes every write that is no dry run."""
+    """Notes every write that is no dry run: what was tried, and what was not refused."""
 
     def __init__(self, kubeconfig: Path) -> None:
         super().__init__(load_access(kubeconfig, None))
+        self.tried: list[tuple[str, str]] = []
         self.writes: list[tuple[str, str]] = []
 
     def request(
@@ -62,9 +63,10 @@ class NotingClient(KubeClient):
         gzip: bool = False,
         impersonate: str = "",
     ) -> bytes:
-        if method != "GET" and (params or {}).get("dryRun") != "All" and "selfsubject" not in path:
-            self.writes.append((method, path))
-        return super().request(
+        writes = method != "GET" and (params or {}).get("dryRun") != "All" and "selfsubject" not in path
+        if writes:
+            self.tried.append((method, path))
+        answer = super().request(
             method,
             path,
             params=params,
@@ -74,6 +76,9 @@ class NotingClient(KubeClient):
             gzip=gzip,
             impersonate=impersonate,
         )
+        if writes:
+            self.writes.append((method, path))
+        return answer
 
 
 class Gateways(Injector):

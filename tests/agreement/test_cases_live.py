@@ -8,16 +8,13 @@ from collections.abc import Iterator
 from typing import Final
 
 import pytest
-from pydantic import SecretStr
 
 from remesh.cli.survey import Judged, Survey
 from remesh.cli.targets import Target, parse_target
-from remesh.embedded import EmbeddedRedis
 from remesh.errors import NotFound, UsageError
 from remesh.models import Action, ObjectRef, Outcome, Result
 from remesh.policy import Policy
-from remesh.redisdb import RedisClient, connect
-from remesh.settings import Settings
+from remesh.redisdb import RedisClient
 from remesh.sim.objects import Obj
 from remesh.testbed import Fault
 from tests.agreement.agree import repaired, survey_of
@@ -72,15 +69,6 @@ OTHERWISE: Final = {
 
 def ids(case: Case) -> str:
     return str(case["id"])
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClient]:
-    server = EmbeddedRedis(tmp_path_factory.mktemp("redis")).start()
-    client = connect(Settings(redis_url=SecretStr(server.url)))
-    yield client
-    client.close()
-    server.stop()
 
 
 @pytest.fixture
@@ -208,7 +196,7 @@ def untouched(stage: Stage, judged: Judged, redis: RedisClient) -> None:
     outcome = worked_on(stage, judged.ref, redis)
     assert outcome.acted is False, outcome
     assert outcome.result in (Result.REPORTED, Result.ALREADY_HEALTHY, Result.WAITING), outcome
-    assert stage.noting.writes == []
+    assert stage.noting.tried == []
     assert before.items() <= state(stage).items()
 
 
@@ -289,7 +277,7 @@ def test_a_cron_job_is_left_to_its_jobs(stage: Stage, redis: RedisClient) -> Non
     assert judged.decision.action is Action.NONE, UNTOLD["C082"]
     assert survey.scan(stage.namespace) == []
     outcome = worked_on(stage, judged.ref, redis)
-    assert (outcome.acted, stage.noting.writes) == (False, [])
+    assert (outcome.acted, stage.noting.tried) == (False, [])
 
 
 def is_live_pod(case: Case) -> bool:
@@ -335,7 +323,7 @@ def test_a_pod_that_was_refused_is_nowhere(stage: Stage, redis: RedisClient) -> 
         survey.choose([Target("Pod", stage.name)], survey.session)
     ref = ObjectRef(api_version="v1", kind="Pod", namespace=stage.namespace, name=stage.name, uid="gone")
     outcome = worked_on(stage, ref, redis)
-    assert (outcome.result, outcome.acted, stage.noting.writes) == (Result.OBSOLETE, False, [])
+    assert (outcome.result, outcome.acted, stage.noting.tried) == (Result.OBSOLETE, False, [])
 
 
 @pytest.mark.parametrize("case", [case for case in CASES if case["id"] in NOT_IN_THE_API], ids=ids)

@@ -4,20 +4,16 @@
 """
 
 import os
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
-from pydantic import SecretStr
 
 from remesh.cli.survey import Judged
-from remesh.embedded import EmbeddedRedis
 from remesh.objects import Pod, Workload
 from remesh.policy import Policy
-from remesh.redisdb import RedisClient, connect
-from remesh.settings import Settings
+from remesh.redisdb import RedisClient
 from remesh.sim import resources as res
 from remesh.sim.objects import Obj, annotations_of, labels_of
 from remesh.testbed import Fault
@@ -26,15 +22,6 @@ from tests.agreement.memory import MemoryCluster, Write
 from tests.agreement.scenes import TEXTS, WEARS, AnInjector, AnOwner, APod, Budget, Place, Scene, scenes
 
 EXAMPLES = int(os.environ.get("REMESH_EXAMPLES", "200"))
-
-
-@pytest.fixture(scope="module")
-def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisClient]:
-    server = EmbeddedRedis(tmp_path_factory.mktemp("redis")).start()
-    client = connect(Settings(redis_url=SecretStr(server.url)))
-    yield client
-    client.close()
-    server.stop()
 
 
 @dataclass(frozen=True)
