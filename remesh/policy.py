@@ -93,8 +93,8 @@ class RepairPolicy(Section):
     job_pods: bool = False
     """Recreate pods of Jobs."""
     impersonate_controller: bool = False
-    """Dry-run a bare pod's replacement in its controller's name, for injectors that ask who creates (Dapr). The workers
-    need the right to impersonate the controllers' service accounts in kube-system."""
+    """Dry-run pods in their controllers' names, for injectors that ask who creates (Dapr). Watcher and workers need
+    the right to impersonate the controllers' service accounts in kube-system."""
 
 
 class Policy(Section):

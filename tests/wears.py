@@ -76,6 +76,20 @@ ISTIO = InjectorWear(
     mark_labels={"security.istio.io/tlsMode": "istio"},
 )
 
+# Dapr injects only what these created; anybody else's pods come up bare, and so do remesh's own dry runs.
+_DAPR_CREATORS = tuple(
+    f"system:serviceaccount:kube-system:{name}"
+    for name in (
+        "replicaset-controller",
+        "replication-controller",
+        "deployment-controller",
+        "statefulset-controller",
+        "daemon-set-controller",
+        "job-controller",
+        "cronjob-controller",
+    )
+)
+
 DAPR = InjectorWear(
     mesh="dapr",
     configuration="dapr-sidecar-injector",
@@ -91,6 +105,7 @@ DAPR = InjectorWear(
     object_selector={},
     ask_annotation=("dapr.io/enabled", "true"),
     namespace_asks=False,
+    creators=_DAPR_CREATORS,
     sidecar="daprd",
     native_sidecar=False,
     mark_annotations={},

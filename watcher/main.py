@@ -116,7 +116,8 @@ def _prober(cluster: Cluster, profiles: Profiles, policy: Policy) -> Prober:
         proof = profiles.by_name(finding.mesh) if expected else AnyPod()
         # A pod's replacement comes from its owner's template, which may have changed since.
         owned = finding.ref.kind == "Pod" and finding.owner is not None
-        return probe(cluster, finding.owner if owned and finding.owner else finding.ref, proof, policy.gate)
+        ref = finding.owner if owned and finding.owner else finding.ref
+        return probe(cluster, ref, proof, policy.gate, impersonate=policy.repair.impersonate_controller)
 
     return dry_run
 

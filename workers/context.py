@@ -206,7 +206,9 @@ def build_context(settings: Settings) -> RepairContext:
         cluster_name=settings.cluster,
         cluster=cluster,
         view=LiveView(cluster, ttl=VIEW_SECONDS),
-        probe=lambda ref, profile: probe(cluster, ref, profile, policy.gate),
+        probe=lambda ref, profile: probe(
+            cluster, ref, profile, policy.gate, impersonate=policy.repair.impersonate_controller
+        ),
         trail=Trail(redis, settings.cluster, settings.key_prefix),
         ledger=Ledger(redis, settings.cluster, settings.key_prefix),
         policy=policy,

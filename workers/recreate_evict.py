@@ -13,13 +13,13 @@ from remesh.disruption import share, unsettled
 from remesh.errors import NotFound
 from remesh.fingerprint import fingerprint
 from remesh.kube.api import DryRun
-from remesh.kube.probe import ProbeResult
+from remesh.kube.probe import ProbeResult, account_of
 from remesh.models import AuditRecord, ObjectRef, Result
 from remesh.objects import OwnerReference, Pod, Workload
 from remesh.tally import COUNTED_KINDS, counts
 from workers.context import Step, reached
 from workers.recreate_attempt import Attempt, repairable
-from workers.recreate_proof import account_of, from_proof, judge_all, passes, proof_seconds
+from workers.recreate_proof import from_proof, judge_all, passes, proof_seconds
 from workers.recreate_share import goes_first, held_back, room
 from workers.recreate_verify import Seen, Sight, wait
 from workers.verdicts import Verdict

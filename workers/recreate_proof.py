@@ -17,15 +17,6 @@ from workers.verdicts import Verdict, from_probe
 # than this, whatever the policy calls slow. So a hundred pods of one owner do not mean a hundred dry runs.
 LONGEST_PROOF_SECONDS: Final = 5.0
 
-CONTROLLER_ACCOUNTS: Final = {
-    "ReplicaSet": "replicaset-controller",
-    "ReplicationController": "replication-controller",
-    "StatefulSet": "statefulset-controller",
-    "DaemonSet": "daemon-set-controller",
-    "Job": "job-controller",
-}
-"""Service accounts in kube-system as which kube-controller-manager creates pods (--use-service-account-credentials)."""
-
 
 def proof_seconds(gate: GatePolicy) -> float:
     """How long a proof is believed."""
@@ -35,12 +26,6 @@ def proof_seconds(gate: GatePolicy) -> float:
 def passes(proof: ProbeResult) -> bool:
     """True if every sidecar was in the reply."""
     return proof.probe is Probe.PASSES
-
-
-def account_of(kind: str) -> str:
-    """The user as whom the controller of a kind creates pods; "" if it is not known."""
-    name = CONTROLLER_ACCOUNTS.get(kind)
-    return f"system:serviceaccount:kube-system:{name}" if name else ""
 
 
 def judge_all(answer: DryRun, sidecars: Iterable[Injected], latency_seconds: float) -> ProbeResult:

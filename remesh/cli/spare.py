@@ -13,13 +13,13 @@ from remesh.classify import classify
 from remesh.disruption import unsettled
 from remesh.errors import ClusterError, NotFound, Rejected, Throttled
 from remesh.kube.api import Cluster
-from remesh.kube.probe import ProbeResult
+from remesh.kube.probe import ProbeResult, account_of
 from remesh.meshes import MeshProfile
 from remesh.models import ObjectRef, Result
 from remesh.objects import Pod, Workload
 from remesh.policy import Policy
 from workers.recent import Recent
-from workers.recreate_proof import account_of, judge_all
+from workers.recreate_proof import judge_all
 from workers.recreate_share import goes_first, held_back, room
 from workers.verdicts import Verdict, works_again_later
 from workers.verify import active

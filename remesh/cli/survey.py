@@ -269,7 +269,8 @@ class Survey:
         proof: Injected = AnyPod()
         if injector is not None and judged.decision.sidecar_expected:
             proof = self.session.profiles.by_name(injector.mesh)
-        return probe(self.cluster, judged.ref, proof, self.session.policy.gate)
+        policy = self.session.policy
+        return probe(self.cluster, judged.ref, proof, policy.gate, impersonate=policy.repair.impersonate_controller)
 
     def ready(self, judged: Judged) -> bool | None:
         """Whether the injector's Service has ready endpoints at quorum; None if it has no Service."""

@@ -5,7 +5,7 @@ So only the sidecar's mark in the reply counts, and only if it came in time.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from remesh.classify import classify
 from remesh.errors import ClusterUnreachable, Conflict, Forbidden, Gone, NotFound, RemeshError, Throttled, Unauthorized
@@ -15,6 +15,15 @@ from remesh.objects import Pod
 from remesh.policy import GatePolicy
 
 DRY_RUN_UNSUPPORTED = "dry_run_unsupported"
+
+CONTROLLER_ACCOUNTS: Final = {
+    "ReplicaSet": "replicaset-controller",
+    "ReplicationController": "replication-controller",
+    "StatefulSet": "statefulset-controller",
+    "DaemonSet": "daemon-set-controller",
+    "Job": "job-controller",
+}
+"""Service accounts in kube-system as which kube-controller-manager creates pods (--use-service-account-credentials)."""
 
 
 class Injected(Protocol):
@@ -50,13 +59,24 @@ class ProbeResult:
     failure_class: FailureClass = FailureClass.HEALTHY
 
 
-def probe(cluster: Cluster, ref: ObjectRef, profile: Injected, gate: GatePolicy) -> ProbeResult:
+def account_of(kind: str) -> str:
+    """The user as whom the controller of a kind creates pods; "" if it is not known."""
+    name = CONTROLLER_ACCOUNTS.get(kind)
+    return f"system:serviceaccount:kube-system:{name}" if name else ""
+
+
+def probe(
+    cluster: Cluster, ref: ObjectRef, profile: Injected, gate: GatePolicy, *, impersonate: bool = False
+) -> ProbeResult:
     """Dry-run a pod of `ref`'s own template and look for `profile`'s sidecar in the reply.
 
-    Takes about `gate.latency_seconds` plus a second at most. Raises nothing: what failed is in the result.
+    `impersonate`: as the controller that would create the pod. Takes about `gate.latency_seconds` plus a second at
+    most. Raises nothing: what failed is in the result.
     """
+    account = account_of(ref.kind) if impersonate else ""
     # One second past the bound is enough to know; a hung webhook would hold the API server for its own time-out.
-    return judge(cluster.dry_run_pod(ref, timeout=gate.latency_seconds + 1), profile, gate.latency_seconds)
+    answer = cluster.dry_run_pod(ref, timeout=gate.latency_seconds + 1, impersonate=account)
+    return judge(answer, profile, gate.latency_seconds)
 
 
 def judge(answer: DryRun, profile: Injected, latency_seconds: float) -> ProbeResult:

@@ -24,6 +24,7 @@ class Attributes:
     namespace: str
     dry_run: bool
     deadline: float
+    user: str = ""  # who asks; empty: one of the controllers
 
 
 @dataclass(frozen=True, slots=True)

@@ -141,6 +141,7 @@ class ApiServer:
         *,
         dry_run: bool = False,
         deadline: float | None = None,
+        user: str = "",
     ) -> Stored:
         """Admit and store a new object; with `dry_run` all but the storing is done.
 
@@ -148,7 +149,7 @@ class ApiServer:
         """
         obj = self._prepared(resource, namespace, copy(obj))
         deadline = deadline if deadline is not None else time.monotonic() + REQUEST_SECONDS
-        attributes = Attributes(resource, "CREATE", namespace, dry_run, deadline)
+        attributes = Attributes(resource, "CREATE", namespace, dry_run, deadline, user)
         self._require_namespace(resource, namespace, obj)
         if resource is res.PODS:
             podadmission.add_defaults(self.store, namespace, obj)

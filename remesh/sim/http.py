@@ -96,7 +96,8 @@ class _Handler(BaseHTTPRequestHandler):
             return
         path, _, query = self.path.removeprefix(f"/{self.server.token}").partition("?")
         content_type = self.headers.get("Content-Type", "")
-        response = self.server.router.answer(Request(self.command, path, query, content_type, body))
+        user = self.headers.get("Impersonate-User", "")
+        response = self.server.router.answer(Request(self.command, path, query, content_type, body, user))
         if response.chunks is None:
             self._send(response)
         else:

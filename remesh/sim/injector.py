@@ -55,6 +55,8 @@ class Injector:
             return Answer(True, review.obj)
         if is_dry_run_only(review.obj) and not review.attributes.dry_run:
             return Answer(True, review.obj)
+        if not _may_create(self.wear, review.attributes.user):
+            return Answer(True, review.obj)
         return Answer(True, inject(self.wear, review.obj, review.namespace))
 
     def _reach(self, endpoint: Endpoint, ca_bundle: str, seconds: float) -> None:
@@ -99,6 +101,10 @@ def wants_sidecar(wear: InjectorWear, pod: Obj, namespace: Obj | None) -> bool:
     )
     labelled = wear.ask_label is not None and _asks(wear.ask_label, labels_of(pod), labels_of(asking) if asking else {})
     return asked or labelled
+
+
+def _may_create(wear: InjectorWear, user: str) -> bool:
+    return not wear.creators or not user or user in wear.creators
 
 
 def is_dry_run_only(pod: Obj) -> bool:

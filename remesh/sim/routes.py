@@ -38,6 +38,7 @@ class Request:
     query: str
     content_type: str = ""
     body: bytes = b""
+    impersonate: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +167,10 @@ class Router:
         own = _seconds(query.get("timeout", ""))
         deadline = time.monotonic() + min(REQUEST_SECONDS, own)
         try:
-            created = self.api.create(target.resource, target.namespace, body, dry_run=dry_run, deadline=deadline)
+            user = request.impersonate or _USER
+            created = self.api.create(
+                target.resource, target.namespace, body, dry_run=dry_run, deadline=deadline, user=user
+            )
         except status.StatusError as error:
             if own < REQUEST_SECONDS and time.monotonic() >= deadline:
                 raise status.request_timeout("the allotted timeout") from error

@@ -76,6 +76,7 @@ class InjectorWear:
     ask_label: tuple[str, str] | None = None
     namespace_asks: bool = True  # False: only the pod's own word counts
     refuse_annotation: tuple[str, str] | None = None  # on the pod; goes before everything that asks
+    creators: Sequence[str] = ()  # users whose pods are injected; others' are let through bare; empty: everybody's
     sidecar: str = "linkerd-proxy"  # "": nothing but the marks
     native_sidecar: bool = True
     mark_annotations: Mapping[str, str] = field(default_factory=lambda: {"linkerd.io/proxy-version": "test"})

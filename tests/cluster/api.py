@@ -63,15 +63,17 @@ class Api:
         query: Mapping[str, str] | None = None,
         content_type: str = "application/json",
         timeout: float = 60.0,
+        impersonate: str = "",
     ) -> Object:
         """One request; the answer's JSON. Raises `ApiError` for an error status or where no answer comes."""
+        identity = {"Impersonate-User": impersonate} if impersonate else {}
         try:
             response = self._pool.request(
                 method,
                 self.server + path,
                 fields=dict(query) if query and body is None else None,
                 body=None if body is None else json.dumps(body),
-                headers={**self._pool.headers, "Content-Type": content_type},
+                headers={**self._pool.headers, **identity, "Content-Type": content_type},
                 timeout=timeout,
             )
         except urllib3.exceptions.HTTPError as error:
@@ -90,9 +92,9 @@ class Api:
         found: list[Object] = self.get(path, **query)["items"]
         return found
 
-    def post(self, path: str, body: Object, *, timeout: float = 60.0) -> Object:
-        """Create an object."""
-        return self.request("POST", path, body, timeout=timeout)
+    def post(self, path: str, body: Object, *, timeout: float = 60.0, impersonate: str = "") -> Object:
+        """Create an object, as the user `impersonate` where one is given."""
+        return self.request("POST", path, body, timeout=timeout, impersonate=impersonate)
 
     def put(self, path: str, body: Object) -> Object:
         """Replace an object."""

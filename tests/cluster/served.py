@@ -101,7 +101,8 @@ class ServedInjector(abc.ABC):
         )
         path = f"/api/v1/namespaces/{PROBE_NAMESPACE}/pods?dryRun=All"
         try:
-            answer = self._api.post(path, wanted, timeout=wear.timeout_seconds + 10)
+            creator = wear.creators[0] if wear.creators else ""
+            answer = self._api.post(path, wanted, timeout=wear.timeout_seconds + 10, impersonate=creator)
         except ApiError as error:
             return False, error.message
         return is_injected(answer, wear), ""

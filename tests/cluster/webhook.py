@@ -115,6 +115,11 @@ def wants_sidecar(wear: InjectorWear, pod: Object, namespace: Object) -> bool:
     return any(asks) or (wear.ask_annotation is None and wear.ask_label is None)
 
 
+def may_create(wear: InjectorWear, user: str) -> bool:
+    """Whether pods that this user creates are injected."""
+    return not wear.creators or user in wear.creators
+
+
 def is_dry_run_only(pod: Object) -> bool:
     """Whether the pod is one of those that get the sidecar in dry runs only."""
     key, value = DRY_RUN_ONLY
@@ -192,7 +197,8 @@ class Injector:
             return 200, "denied", _review(request, {"allowed": False, "status": message})
         pod = request["object"]
         namespace = await self._namespace(request["namespace"])
-        if not wants_sidecar(self._wear, pod, namespace):
+        allowed = may_create(self._wear, request["userInfo"].get("username", ""))
+        if not allowed or not wants_sidecar(self._wear, pod, namespace):
             return 200, "skipped", _review(request, {"allowed": True})
         if mode.answer == "bare" or (is_dry_run_only(pod) and not request.get("dryRun")):
             return 200, "bare", _review(request, {"allowed": True})

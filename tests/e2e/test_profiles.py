@@ -20,7 +20,7 @@ from tests.cluster import workloads as w
 from tests.cluster.cluster import RealCluster
 from tests.cluster.controlplane import Tuning
 from tests.cluster.fixtures import CONTROLLER_QPS, require_control_plane
-from tests.e2e.test_bare_pods import findings, outcomes, uids
+from tests.e2e.test_bare_pods import findings, gate_reasons, outcomes, uids
 from tests.e2e.test_main_job import QUICK, long_in_backoff, outcome_of, start_all, waiting
 from tests.stack import Stack, types, wait_until
 
@@ -53,6 +53,8 @@ class Case:
     """What a template needs in a namespace that asks; nothing where the namespace's word is enough."""
     in_plain: Words | None = None
     """What a template needs in a namespace that says nothing; None where the pod alone cannot ask."""
+    impersonate: bool = False
+    """Whether the operator has to tell remesh to dry-run in the controllers' names."""
     fault: Fault = Fault.KILLED  # refused at once: with Fail, every try against a hanging injector takes its time-out
 
 
@@ -67,6 +69,7 @@ CASES = {
         wears.DAPR,
         (annotated("dapr.io/enabled", "false"),),
         in_meshed=annotated("dapr.io/enabled", "true"),
+        impersonate=True,
     ),
     "vault": Case(
         wears.VAULT,
@@ -102,9 +105,10 @@ CASES = {
 }
 
 
-def beds(policy: str) -> list[Any]:
-    """Parameters: every mesh with this failure policy, on the simulated cluster and on the real one."""
-    names = [name for name, case in CASES.items() if case.wear.failure_policy == policy]
+def beds(policy: str, *only: str) -> list[Any]:
+    """Parameters: meshes with this failure policy, on the simulated cluster and on the real one."""
+    found = [name for name, case in CASES.items() if case.wear.failure_policy == policy]
+    names = [name for name in found if not only or name in only]
     real = pytest.mark.real
     return [pytest.param(("sim", name), id=f"{name}-sim") for name in names] + [
         pytest.param(("real", name), id=f"{name}-real", marks=real) for name in names
@@ -219,7 +223,7 @@ def test_pods_that_came_up_bare_get_the_meshs_marks_and_bystanders_keep_their_po
         client.create(namespace, w.deployment(name, PODS, **words))
     scene.wait_ready()
     lacking = scene.bare()
-    start_all(stack, POLICY)
+    start_all(stack, POLICY + ("impersonate_controller = true\n" if case.impersonate else ""))
     wait_until(lambda: findings(stack) >= lacking, "a finding for each bare pod")
 
     bed.heal()
@@ -260,3 +264,22 @@ def test_what_the_injector_refused_is_nudged_and_bystanders_keep_their_pods(
     assert {r.ref.name for r in found if r.ref} == {name for _, name, _ in asking}
     assert {r.mesh for r in found} == {bed.wear.mesh}
     assert scene.unchanged(bystanders)
+
+
+@pytest.mark.parametrize("bed", beds("Ignore", "dapr"), indirect=True)
+def test_without_the_right_name_a_dry_run_proves_nothing_and_no_pod_is_touched(
+    bed: TestBed, case: Case, client: Client, scene: Scene, stack: Stack
+) -> None:
+    bed.inject_fault(case.fault)
+    for namespace, name, words in scene.asking():
+        client.create(namespace, w.deployment(name, PODS, **words))
+    scene.wait_ready()
+    lacking = scene.bare()
+    bed.heal()
+
+    start_all(stack, POLICY)
+
+    wait_until(lambda: gate_reasons(stack) >= {"no_sidecar"}, "the gate says why it is closed")
+    wait_until(lambda: findings(stack) >= lacking, "a finding for each bare pod")
+    assert uids(client, scene.meshed) == lacking
+    assert not stack.records(types=[RecordType.INTENT])
