@@ -4,10 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from remesh.meshes import Profiles
-
 from remesh.audit import Trail
 from remesh.ledger import Ledger
+from remesh.meshes import Profiles
 from remesh.models import Outcome, Result
 from remesh.policy import Policy
 from watcher.findings import Book, State, Tracked
@@ -47,15 +46,6 @@ class Desk:
         changed = [each for each in self.book if self._noted.get(each.finding.ref.uid) != each.state]
         self.ledger.note_findings([(each.finding, each.state.value) for each in changed], NOTE_TTL)
         self._noted = {each.finding.ref.uid: each.state for each in self.book}
-
-    def close_orphans(self) -> None:
-        """Findings of an earlier watcher whose trouble was over before this one looked: their chains get an end."""
-        for row in self.ledger.open_findings():
-            finding = row.finding
-            released = self.ledger.released(finding.id)
-            if self.book.get(finding.ref.uid) is not None or (released is not None and not released.overdue):
-                continue
-            self.close(Tracked(finding), "recovered", "the trouble was over when the watcher looked again")
 
     def close(self, tracked: Tracked, code: str, reason: str, result: Result = Result.ALREADY_HEALTHY) -> None:
         """End a finding without a worker: write its outcome, then forget it."""

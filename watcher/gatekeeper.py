@@ -40,6 +40,7 @@ class Keeper:
     gate: Gate
     next_probe: float = 0.0
     probing: bool = False
+    wanted: bool = False  # something waits behind it, so dry runs are due
     turn: int = 0
 
 
@@ -59,7 +60,9 @@ class Gatekeeper:
 
     def next_probe(self) -> float | None:
         """Monotonic time of the next dry run that is due."""
-        return min((each.next_probe for each in self.keepers.values() if not each.probing), default=None)
+        return min(
+            (each.next_probe for each in self.keepers.values() if each.wanted and not each.probing), default=None
+        )
 
     def keep(self) -> None:
         """One round: make and drop gates, count endpoints, say who waits for what, start the dry runs that are due."""
@@ -70,18 +73,24 @@ class Gatekeeper:
         now = time.monotonic()
         for key, finding in wanted.items():
             keeper = self.keepers.setdefault(key, Keeper(Gate(key)))
-            self._count_endpoints(keeper, finding)
             waiting = self._desk.book.waiting(key)
+            keeper.wanted = bool(waiting) and self._count_endpoints(keeper, finding)
+            if not keeper.wanted:
+                continue
             self._say_wait(keeper, waiting)
-            if waiting and not keeper.probing and keeper.next_probe <= now:
+            if not keeper.probing and keeper.next_probe <= now:
                 self._start_probe(keeper, waiting)
 
-    def _count_endpoints(self, keeper: Keeper, finding: Finding) -> None:
+    def _count_endpoints(self, keeper: Keeper, finding: Finding) -> bool:
+        """False while nothing is known of them: a gate is judged by what was seen, not by what was not."""
         injector = finding.injector
         if injector is None or not injector.service_name:
-            return
+            return True
         found = self._desk.store.endpoints(injector.service_namespace, injector.service_name)
+        if found is None:
+            return False
         self._change(keeper, gates.after_endpoints(keeper.gate, found.ready, self._desk.policy.gate, found.lost))
+        return True
 
     def _start_probe(self, keeper: Keeper, waiting: list[Tracked]) -> None:
         if gates.below_quorum(keeper.gate, self._desk.policy.gate):

@@ -4,7 +4,7 @@ Writes to nothing but the audit trail and the ledger.
 """
 
 import time
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from remesh import logs
 from remesh.decide import counts, decide
@@ -15,7 +15,7 @@ from remesh.ledger import Quarantine
 from remesh.models import Action, Decision, Finding, InjectorHealth, Result, finding_id
 from remesh.objects import Pod, Workload
 from remesh.observe import observe
-from remesh.policy import Mode
+from remesh.policy import Detection, Mode
 from remesh.tally import counted
 from watcher.desk import RETRY_SECONDS, Desk
 from watcher.findings import State, Tracked, repair_of, to_released, to_rest, to_waiting
@@ -76,6 +76,29 @@ class Looker:
             self._desk.due[uid] = time.monotonic() + YOUNG_SECONDS
         elif tracked is not None:
             self._recovered(tracked, decision)
+
+    def close_orphans(self) -> None:
+        """Findings of an earlier watcher that this one does not hold: their chains get an end, or go on.
+
+        What merely is too young again for this watcher is not over: it has lacked pods since the earlier one saw it.
+        """
+        for row in self._desk.ledger.open_findings():
+            finding, uid = row.finding, row.finding.ref.uid
+            released = self._desk.ledger.released(finding.id)
+            if self._desk.book.get(uid) is not None or (released is not None and not released.overdue):
+                continue
+            obj = self._desk.store.object(uid)
+            if obj is None:
+                self._desk.close(Tracked(finding), "gone", "the object is gone", Result.OBSOLETE)
+                continue
+            decision = self._judge(obj)
+            if decision.is_finding or decision.code == "too_young":
+                # It was old enough to be a finding when the earlier watcher saw it first.
+                self._lacking[uid] = finding.first_seen - timedelta(seconds=_longest_wait(self._desk.policy.detection))
+                self._desk.due[uid] = 0.0
+            else:
+                reason = f"the trouble was over when the watcher looked again: {decision.reason}"
+                self._desk.close(Tracked(finding), "recovered", reason)
 
     def _judge(self, obj: Workload | Pod) -> Decision:
         now = self._desk.now()
@@ -218,3 +241,8 @@ class Looker:
         self._desk.record.finding(finding)
         tracked = self._desk.book.add(finding)
         self._releaser.release_one(tracked, None)
+
+
+def _longest_wait(detection: Detection) -> float:
+    """Seconds after which any workload that lacks pods counts as stuck."""
+    return max(detection.silent_seconds, detection.no_condition_seconds, detection.api_timeout_seconds)

@@ -67,7 +67,7 @@ class Watcher:
         self.releaser.release(keeper.gate for keeper in self.gatekeeper.keepers.values())
         self._desk.note()
         if time.monotonic() >= self._next_sweep:
-            self._desk.close_orphans()
+            self.looker.close_orphans()
             self._next_sweep = time.monotonic() + SWEEP_SECONDS
 
     def _pause(self) -> float:

@@ -134,10 +134,14 @@ class Store:
         with self._changed:
             return self._configured
 
-    def endpoints(self, namespace: str, service: str) -> ReadyEndpoints:
-        """Ready endpoints of an injector's Service; those on a node that is not Ready do not count."""
+    def endpoints(self, namespace: str, service: str) -> ReadyEndpoints | None:
+        """Ready endpoints of an injector's Service; those on a node that is not Ready do not count.
+
+        None: they have not been listed yet, so nothing is known.
+        """
         with self._changed:
-            return count_endpoints(self._slices.get((namespace, service), {}).values(), self._lost_nodes)
+            slices = self._slices.get((namespace, service))
+            return None if slices is None else count_endpoints(slices.values(), self._lost_nodes)
 
     def pods_of(self, uid: str) -> list[Pod]:
         """Pods whose controller has this UID."""

@@ -319,6 +319,43 @@ def test_a_finding_whose_trouble_ended_between_two_watchers_gets_an_end(world: W
     assert world.ledger.open_findings() == []
 
 
+def test_a_silent_finding_goes_on_over_a_restart_although_its_age_begins_anew(world: World) -> None:
+    silent = Workload(
+        kind="StatefulSet",
+        api_version="apps/v1",
+        metadata=ObjectMeta(name="db", namespace="shop", uid="db", generation=1, creation_timestamp=LONG_AGO),
+        spec=WorkloadSpec(replicas=2, template=PodTemplate(metadata=TemplateMeta())),
+        status=WorkloadStatus(replicas=0, observed_generation=1),
+        template_hash="t1",
+    )
+    world.store.replace("StatefulSet", [silent])
+    world.rounds(1)
+    world.clock += timedelta(seconds=world.policy.detection.no_condition_seconds + 1)
+    world.desk.due["db"] = 0.0
+    world.rounds(2)
+    first = world.desk.book.get("db")
+    assert first is not None
+    world.watcher.gatekeeper.close()
+    world.start()
+    world.store.apply("StatefulSet", "MODIFIED", silent)
+    world.rounds(3)
+    second = world.desk.book.get("db")
+    assert second is not None
+    assert second.finding.id == first.finding.id
+    assert world.records(RecordType.OUTCOME) == []
+
+
+def test_a_gate_is_not_judged_before_its_endpoints_are_listed(world: World) -> None:
+    world.store._slices.clear()
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert world.records(RecordType.GATE) == []
+    world.endpoints(1)
+    world.rounds()
+    assert [record.code for record in world.records(RecordType.GATE)] == ["open"]
+
+
 def test_no_more_pods_are_on_their_way_than_the_window_holds(world: World) -> None:
     world.store.replace("ReplicaSet", [replica_set(f"web-{n}", replicas=3) for n in range(40)])
     world.answer = lambda _finding: PASSES
