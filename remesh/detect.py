@@ -94,15 +94,16 @@ def _ref(obj: Workload | Pod) -> ObjectRef:
 
 
 def _owner(obj: Workload | Pod) -> ObjectRef | None:
+    """Its controller. Anybody may write anything into an owner reference, so what is too long is cut."""
     owner = obj.metadata.controller
     if owner is None:
         return None
     return ObjectRef(
-        api_version=owner.api_version,
-        kind=owner.kind,
+        api_version=owner.api_version[:253],
+        kind=owner.kind[:253],
         namespace=obj.metadata.namespace,
-        name=owner.name,
-        uid=owner.uid,
+        name=owner.name[:253],
+        uid=owner.uid[:64],
     )
 
 

@@ -47,6 +47,10 @@ class Desk:
         self.ledger.note_findings([(each.finding, each.state.value) for each in changed], NOTE_TTL)
         self._noted = {each.finding.ref.uid: each.state for each in self.book}
 
+    def forget_noted(self) -> None:
+        """Show all findings anew: Redis may have lost what it was shown."""
+        self._noted = {}
+
     def close(self, tracked: Tracked, code: str, reason: str, result: Result = Result.ALREADY_HEALTHY) -> None:
         """End a finding without a worker: write its outcome, then forget it."""
         finding = tracked.finding

@@ -3,7 +3,9 @@
 Writes to nothing but the audit trail and the ledger.
 """
 
+import re
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from remesh import logs
@@ -24,6 +26,7 @@ from watcher.release import Releaser
 log = logs.get("watcher.look")
 
 NUDGE_ANNOTATION = "remesh.dev/nudge"
+FINDING_ID = re.compile(r"f-[0-9a-f]{1,32}")
 LEFTOVER_SECONDS = 90.0  # a nudge takes well under a second; older than a task's longest life, it was left behind
 OPEN_FINDING_TTL = 7 * 86400.0  # seconds; longer than any outage one would leave alone
 QUARANTINE_SECONDS = 10.0  # how often it is asked whether somebody cleared a quarantine
@@ -34,8 +37,9 @@ YOUNG_SECONDS = 1.0  # how soon an object that is still too young is looked at a
 class Looker:
     """Judges one object at a time."""
 
-    def __init__(self, desk: Desk, releaser: Releaser) -> None:
+    def __init__(self, desk: Desk, releaser: Releaser, restored: Callable[[str, str], None]) -> None:
         self._desk = desk
+        self.restored = restored  # told finding and task of a release from before a restart
         self._releaser = releaser
         self._lacking: dict[str, datetime] = {}  # UID → since when it lacks pods
         self._leftover: dict[str, float] = {}  # UID → monotonic time a nudge annotation was first seen
@@ -54,6 +58,8 @@ class Looker:
                 for left in pending[position:]:
                     self._desk.due[left] = now + RETRY_SECONDS
                 raise
+            except Exception:  # one odd object must not keep all others from being looked at
+                log.exception("an object could not be judged and is left alone", uid=uid)
 
     def look(self, uid: str) -> None:
         """Judge one object as it is now."""
@@ -176,6 +182,7 @@ class Looker:
         released = self._desk.ledger.released(kept)
         if released is not None:  # by this watcher before a restart, or by another
             to_released(tracked, released.attempt, released.deadline)
+            self.restored(kept, released.task_id)
         log.info(
             "finding",
             finding=kept,
@@ -216,7 +223,7 @@ class Looker:
 
     def _look_for_leftover(self, workload: Workload) -> None:
         uid = workload.metadata.uid
-        if NUDGE_ANNOTATION not in (workload.metadata.annotations or {}):
+        if not self._is_ours(workload):
             self._leftover.pop(uid, None)
             return
         now = time.monotonic()
@@ -225,8 +232,16 @@ class Looker:
         if now - seen < LEFTOVER_SECONDS or (tracked is not None and tracked.state is State.RELEASED):
             self._desk.due[uid] = now + LEFTOVER_SECONDS / 3
             return
-        del self._leftover[uid]
-        self._send_cleanup(workload)
+        self._leftover[uid] = now  # if it comes back, or could not be removed, the next try is as far away
+        if tracked is None:  # else its own repair takes it off
+            self._send_cleanup(workload)
+
+    def _is_ours(self, workload: Workload) -> bool:
+        """True for a nudge of ours where we may act; whatever else carries that key is somebody else's."""
+        value = (workload.metadata.annotations or {}).get(NUDGE_ANNOTATION, "")
+        scope, namespace = self._desk.policy.scope, workload.metadata.namespace
+        inside = not scope.namespaces or namespace in scope.namespaces
+        return bool(FINDING_ID.fullmatch(value)) and inside and namespace not in scope.protected_namespaces
 
     def _send_cleanup(self, workload: Workload) -> None:
         """A nudge annotation was left behind by a worker that died: a worker takes it off."""

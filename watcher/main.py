@@ -87,7 +87,8 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
         on_tick=lambda: heartbeat.beat(synced=reflectors.synced),
     )
     _require_rights(client)
-    log.info("watcher starts", version=__version__, cluster=settings.cluster, mode=policy.mode.value)
+    scope = ",".join(policy.scope.namespaces) or "every namespace"
+    log.info("watcher starts", version=__version__, cluster=settings.cluster, mode=policy.mode.value, scope=scope)
     heartbeat.beat(synced=False)
 
     def work() -> None:
@@ -97,6 +98,8 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
             log.info("synced", seconds=round(time.monotonic() - began, 2), **store.counts())
             main_loop.run(stop)
         reflectors.join()
+        if reflectors.failure is not None:
+            raise reflectors.failure
 
     code = _until_signal(work, stop)
     heartbeat.remove()

@@ -31,6 +31,7 @@ class Reflectors:
         self._by_kind = {kind: self._reflector(kind) for kind in KINDS}
         self._services: dict[tuple[str, str], tuple[Reflector, threading.Event]] = {}
         self._threads: list[threading.Thread] = []
+        self.failure: Exception | None = None  # what ended a reflector, if one ended
 
     def start(self) -> None:
         """Start a thread for each kind, and one that follows the injectors' Services."""
@@ -62,9 +63,18 @@ class Reflectors:
         return [*self._by_kind.values(), *(reflector for reflector, _ in list(self._services.values()))]
 
     def _spawn(self, name: str, reflector: Reflector, stop: threading.Event) -> None:
-        thread = threading.Thread(target=reflector.run, args=(stop,), name=name, daemon=True)
+        thread = threading.Thread(target=self._follow, args=(reflector, stop), name=name, daemon=True)
         thread.start()
-        self._threads.append(thread)
+        self._threads = [each for each in self._threads if each.is_alive()] + [thread]
+
+    def _follow(self, reflector: Reflector, stop: threading.Event) -> None:
+        """A reflector that ends by a defect ends the watcher: a new one starts with whole lists."""
+        try:
+            reflector.run(stop)
+        except Exception as error:
+            log.exception("a reflector failed", kind=reflector.kind)
+            self.failure = error
+            self._stop.set()
 
     def _reflector(self, kind: str) -> Reflector:
         def on_list(items: list[Any]) -> None:
@@ -104,6 +114,7 @@ class Reflectors:
     def _match(self, wanted: set[tuple[str, str]]) -> None:
         for key in set(self._services) - wanted:
             self._services.pop(key)[1].set()
+            self._store.drop_slices(*key)
         for key in wanted - set(self._services):
             reflector, stop = self._slices_reflector(*key), threading.Event()
             self._services[key] = (reflector, stop)

@@ -14,7 +14,7 @@ from remesh.errors import BrokerError
 from remesh.models import AuditRecord, Outcome, RecordType, Result
 from watcher import gate as gates
 from watcher.desk import RETRY_SECONDS, Desk
-from watcher.findings import State, Tracked, to_cooling, to_refused, to_rest, to_waiting
+from watcher.findings import State, Tracked, to_cooling, to_refused, to_waiting
 from watcher.gatekeeper import Gatekeeper, Prober
 from watcher.look import Looker
 from watcher.release import Releaser, Sender
@@ -23,6 +23,8 @@ log = logs.get("watcher")
 
 SETTLE_SECONDS = 2.0  # after a repair the watches may still be behind what the worker saw
 SWEEP_SECONDS = 60.0  # how often findings without an owner in this watcher are looked for
+QUICK_RETURNS = 3  # times that a finding goes straight back behind the gate: a flapping injector, not an odd object
+LONGEST_PAUSE_SECONDS = 600.0
 SKIPPED_SECONDS = 5.0  # another worker holds the object; its lease is about as long as a repair
 
 
@@ -36,7 +38,7 @@ class Watcher:
         self._outcomes: SimpleQueue[AuditRecord] = SimpleQueue()
         self.releaser = Releaser(desk, send)
         self.gatekeeper = Gatekeeper(desk, probe)
-        self.looker = Looker(desk, self.releaser)
+        self.looker = Looker(desk, self.releaser, self._restored)
 
     def run(self, stop: threading.Event) -> None:
         """Work until `stop` is set. Failures of Redis are waited out; nothing is lost, because state decides."""
@@ -68,6 +70,7 @@ class Watcher:
         self._desk.note()
         if time.monotonic() >= self._next_sweep:
             self.looker.close_orphans()
+            self._desk.forget_noted()
             self._next_sweep = time.monotonic() + SWEEP_SECONDS
 
     def _pause(self) -> float:
@@ -95,6 +98,13 @@ class Watcher:
                 log.debug("the trail's tail failed", error=str(error))
                 stop.wait(RETRY_SECONDS)
 
+    def _restored(self, finding_id: str, task_id: str) -> None:
+        """A release from before a restart: its outcome may have been written while nobody was following the trail."""
+        found = self._desk.trail.read(finding_id=finding_id, types=[RecordType.OUTCOME])
+        for record in (each for each in found if each.task_id == task_id):
+            self._outcomes.put(record)
+            self._desk.store.wake()
+
     def _take_outcomes(self) -> None:
         while True:
             try:
@@ -121,18 +131,23 @@ class Watcher:
         if outcome.result in (Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY, Result.OBSOLETE):
             self._desk.book.drop(uid)
             self._desk.settling[uid] = time.monotonic() + SETTLE_SECONDS
-        elif outcome.result is Result.WAITING:
+        else:
+            self._not_healed(tracked, outcome)
+        self._desk.due[uid] = time.monotonic()
+
+    def _not_healed(self, tracked: Tracked, outcome: Outcome) -> None:
+        """Back behind the gate, or left alone for a while: ever longer, so that nothing is tried in a tight loop."""
+        tracked.failures += 1
+        if outcome.result is Result.WAITING and tracked.failures <= QUICK_RETURNS:
             to_waiting(tracked)
             tracked.suspect = outcome.code == gates.NO_SIDECAR
         elif outcome.result is Result.REPORTED:
             to_refused(tracked, self._desk.now())
-        elif outcome.result is Result.QUARANTINED:
-            to_rest(tracked, State.QUARANTINED)
         else:
-            lasting = outcome.result is Result.FAILED or outcome.code == "not_allowed"
-            seconds = self._desk.policy.repair.cooldown_seconds if lasting else SKIPPED_SECONDS
-            to_cooling(tracked, self._desk.now(), seconds)
-        self._desk.due[uid] = time.monotonic()
+            lasting = outcome.result in (Result.FAILED, Result.QUARANTINED) or outcome.code == "not_allowed"
+            first = self._desk.policy.repair.cooldown_seconds if lasting else SKIPPED_SECONDS
+            seconds = max(SKIPPED_SECONDS, first) * 2 ** min(tracked.failures - 1, 10)
+            to_cooling(tracked, self._desk.now(), min(seconds, LONGEST_PAUSE_SECONDS))
 
     def _expire(self) -> None:
         now = self._desk.now()

@@ -29,7 +29,7 @@ class Store:
         self._webhooks: list[tuple[str, Webhook]] = []
         self._configured: dict[str, datetime] = {}
         self._slices: dict[tuple[str, str], dict[str, EndpointSlice]] = {}
-        self._lost_nodes: set[str] = set()  # not Ready, or gone while an endpoint may still name them
+        self._ready_nodes: set[str] = set()
         self._in_namespace: dict[str, set[str]] = {}  # namespace → UIDs of pods and workloads
         self._pods_of: dict[str, set[str]] = {}
         self._dirty: dict[str, None] = {}  # UIDs of workloads to look at, in order of arrival
@@ -141,7 +141,16 @@ class Store:
         """
         with self._changed:
             slices = self._slices.get((namespace, service))
-            return None if slices is None else count_endpoints(slices.values(), self._lost_nodes)
+            if slices is None:
+                return None
+            named = {endpoint.node_name for each in slices.values() for endpoint in each.endpoints or ()}
+            lost = {node for node in named if node and node not in self._ready_nodes}
+            return count_endpoints(slices.values(), lost)
+
+    def drop_slices(self, namespace: str, service: str) -> None:
+        """The Service is no injector's any more, and nobody follows its endpoints."""
+        with self._changed:
+            self._slices.pop((namespace, service), None)
 
     def pods_of(self, uid: str) -> list[Pod]:
         """Pods whose controller has this UID."""
@@ -218,12 +227,12 @@ class Store:
         self._look_again(self._in_namespace.get(name, ()))
 
     def _node_changed(self, node: Node, *, gone: bool) -> None:
-        name, was_lost = node.metadata.name, node.metadata.name in self._lost_nodes
+        name, was_ready = node.metadata.name, node.metadata.name in self._ready_nodes
         if gone or not node.ready:
-            self._lost_nodes.add(name)
+            self._ready_nodes.discard(name)
         else:
-            self._lost_nodes.discard(name)
-        if was_lost != (name in self._lost_nodes):
+            self._ready_nodes.add(name)
+        if was_ready != (name in self._ready_nodes):
             self._wake()
 
     def _look_again(self, uids: Iterable[str]) -> None:

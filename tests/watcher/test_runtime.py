@@ -93,6 +93,7 @@ class World:
         self.start()
         self.store.replace("Namespace", [namespace("shop")])
         self.store.replace("MutatingWebhookConfiguration", [configuration()])
+        self.store.replace("Node", [node("True")])
         self.endpoints(1)
 
     def start(self) -> None:
@@ -169,6 +170,11 @@ LONG_AGO = stamp(datetime.now(UTC) - timedelta(hours=1))
 
 def namespace(name: str) -> Namespace:
     return Namespace(metadata=NamespaceMeta(name=name, uid=name, annotations={"linkerd.io/inject": "enabled"}))
+
+
+def node(ready: str, *, version: str = "1") -> Node:
+    meta = ObjectMeta(name="node-a", uid="n", resource_version=version)
+    return Node(metadata=meta, status=NodeStatus(conditions=[Condition("Ready", ready)]))
 
 
 def configuration(version: str = "1", timeout_seconds: int = 10) -> WebhookConfiguration:
@@ -416,11 +422,7 @@ def test_a_repair_that_meets_a_dead_injector_closes_the_gate(world: World) -> No
 def test_endpoints_on_a_node_that_is_not_ready_do_not_count(world: World) -> None:
     world.store.replace("ReplicaSet", [replica_set("web")])
     world.answer = lambda _finding: PASSES
-    lost = Node(
-        metadata=ObjectMeta(name="node-a", uid="n", resource_version="2"),
-        status=NodeStatus(conditions=[Condition("Ready", "Unknown")]),
-    )
-    world.store.replace("Node", [lost])
+    world.store.replace("Node", [node("Unknown", version="2")])
     world.rounds()
     assert world.sent == []
     assert any("node-a" in record.reason for record in world.records(RecordType.GATE))
@@ -484,6 +486,58 @@ def test_a_bare_pods_quarantine_does_not_hold_for_another_template_of_its_owner(
     world.desk.due["web-1"] = 0.0
     world.rounds()
     assert [request.ref.uid for request in world.sent] == ["web-1"]
+
+
+def test_a_quarantine_that_only_the_worker_knows_makes_no_tight_loop(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.answer = lambda _finding: PASSES
+    for _ in range(5):
+        world.rounds()
+        world.ended(world.sent[-1], Result.QUARANTINED)
+        world.rounds(2)
+    assert len(world.sent) == 1
+
+
+def test_an_outcome_from_between_two_watchers_is_taken_in(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    request = world.sent[0]
+    outcome = Outcome(finding_id=request.finding_id, result=Result.FAILED, code="nothing_created", reason="r")
+    record = AuditRecord(
+        record_id="o", type=RecordType.OUTCOME, at=world.clock, cluster=CLUSTER, finding_id=request.finding_id,
+        ref=request.ref, task_id=request.task_id, details=outcome.model_dump(mode="json"),
+    )  # fmt: skip
+    world.trail.append(record)
+    world.watcher.gatekeeper.close()
+    world.start()
+    world.store.apply("ReplicaSet", "MODIFIED", replica_set("web"))
+    world.rounds(3)
+    assert world.state("web") is State.COOLING
+
+
+def test_an_odd_object_keeps_nobody_else_from_being_looked_at(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = world.watcher.looker._judge
+
+    def fails_for_odd(obj: Workload | Pod) -> object:
+        if obj.metadata.name == "odd":
+            raise ValueError("odd")
+        return judge(obj)
+
+    monkeypatch.setattr(world.watcher.looker, "_judge", fails_for_odd)
+    world.store.replace("ReplicaSet", [replica_set("odd"), replica_set("web")])
+    world.rounds(2)
+    assert world.state("web") is State.WAITING
+
+
+def test_an_owner_reference_of_any_length_is_cut(world: World) -> None:
+    bare = pod("long", "web")
+    bare.metadata.owner_references = [
+        OwnerReference(kind="K" * 300, name="n" * 300, uid="u" * 100, api_version="v" * 300, controller=True)
+    ]
+    world.store.replace("Pod", [bare])
+    world.rounds(2)
+    assert world.desk.book.get("long") is not None
 
 
 def test_when_redis_fails_nothing_is_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
