@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from remesh.cli.app import one_command
-from remesh.cli.options import Common, Output, with_common
+from remesh.cli.options import Common, Output, with_common_but
 
 if TYPE_CHECKING:
     from remesh.cli.checks import Check
 
 
-@with_common
+@with_common_but("namespace", "all_namespaces")
 def check(common: Common) -> None:
     """Check configuration, cluster access, rights, webhooks, broker, persistence and workers.
 

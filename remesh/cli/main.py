@@ -38,10 +38,22 @@ def _call(arguments: list[str]) -> int:
         return _fail(f"{error}{_hint(error)}", error.exit_code)
     except typer.Abort:
         return exits.INTERRUPTED
+    except BrokenPipeError:
+        raise
     except Exception as error:
         if (code := _usage_problem(error)) is not None:
             return code
-        raise
+        return _unexpected(error)
+
+
+def _unexpected(error: Exception) -> int:
+    """A mistake of remesh's own: one line, and the traceback only for whoever asks for it."""
+    if os.environ.get("REMESH_LOG_LEVEL") == "DEBUG":
+        import traceback
+
+        traceback.print_exception(error)
+    what = f"{type(error).__name__}: {error}".rstrip(": ")
+    return _fail(f"internal error: {what}; run with REMESH_LOG_LEVEL=DEBUG for the traceback", exits.FAILED)
 
 
 def _hint(error: Exception) -> str:

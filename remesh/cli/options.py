@@ -76,19 +76,43 @@ PARAMETERS = [
 
 def with_common(function: Callable[Concatenate[Common, P], None]) -> Callable[..., None]:
     """A command whose first parameter is `Common`, as typer can call it: with every common option spelled out."""
+    return _spelled_out(function, ())
+
+
+def with_common_but(
+    *dropped: str,
+) -> Callable[[Callable[Concatenate[Common, P], None]], Callable[..., None]]:
+    """The same without the options that mean nothing to a command: given all the same, they end it with exit code 2."""
+    return lambda function: _spelled_out(function, dropped)
+
+
+def _spelled_out(function: Callable[Concatenate[Common, P], None], dropped: tuple[str, ...]) -> Callable[..., None]:
     own = list(inspect.signature(function).parameters.values())[1:]
+    refused = [name for name in dropped if name not in {parameter.name for parameter in own}]
+    kept = [parameter for parameter in PARAMETERS if parameter.name not in dropped]
 
     def command(ctx: typer.Context, **given: Any) -> None:
-        given_after = {name: given.pop(name) for name in _ANNOTATIONS}
-        function(merged(ctx.find_root().obj, given_after), **given)  # type: ignore[call-arg]
+        given_after = {parameter.name: given.pop(parameter.name) for parameter in kept}
+        common = merged(ctx.find_root().obj, given_after)
+        _refuse(common, refused, ctx.command.name or "")
+        function(common, **given)  # type: ignore[call-arg]
 
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [context, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *PARAMETERS]
+    parameters = [context, *(p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in own), *kept]
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     command.__doc__ = function.__doc__
     command.__name__ = function.__name__
     return command
+
+
+def _refuse(common: Common, refused: list[str], command: str) -> None:
+    """Options before the command's name are read by no command in particular, so it is said here."""
+    from remesh.errors import UsageError
+
+    for name in refused:
+        if getattr(common, name) is not None:
+            raise UsageError(f"`remesh {command}` takes no --{name.replace('_', '-')}; leave it out")
 
 
 def merged(before: Common | None, after: dict[str, Any]) -> Common:

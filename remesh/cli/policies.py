@@ -1,15 +1,37 @@
 """Policies that a command makes from another one, as a file for its child processes."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-from remesh.policy import Mode, Policy
+from remesh.errors import UsageError
+from remesh.policy import Mode, Policy, Scope
+
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # RFC 1123, as Kubernetes has it
 
 
-def observing(policy: Policy) -> Policy:
-    """The policy with mode observe."""
-    return policy.model_copy(update={"mode": Mode.OBSERVE})
+def policy_of_run(policy: Policy, namespaces: list[str], *, observe: bool) -> Policy:
+    """The policy, narrowed by what was asked for: never wider than the operator's own.
+
+    Raises UsageError for a namespace that the policy keeps remesh out of.
+    """
+    changed: dict[str, Any] = {"mode": Mode.OBSERVE} if observe else {}
+    if namespaces:
+        changed["scope"] = _narrowed(policy.scope, tuple(dict.fromkeys(namespaces)))
+    return policy.model_copy(update=changed)
+
+
+def _narrowed(scope: Scope, namespaces: tuple[str, ...]) -> Scope:
+    for name in namespaces:
+        if not _NAME.fullmatch(name):
+            raise UsageError(f"-n {name!r} cannot be a namespace's name; correct it")
+        if name in scope.protected_namespaces:
+            raise UsageError(f"-n {name}: the policy protects this namespace; leave it out")
+        if scope.namespaces and name not in scope.namespaces:
+            allowed = ", ".join(scope.namespaces)
+            raise UsageError(f"-n {name}: the policy's scope is {allowed}; choose among these, or change the policy")
+    return scope.model_copy(update={"namespaces": namespaces})
 
 
 def write_policy(policy: Policy, path: Path) -> Path:

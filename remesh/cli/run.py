@@ -5,17 +5,28 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from remesh.cli.app import one_command
-from remesh.cli.options import Common, with_common
+from remesh.cli.options import Common, with_common_but
 
 if TYPE_CHECKING:
     from remesh.cli.processes import Processes
     from remesh.cli.session import Session
     from remesh.embedded import EmbeddedRedis
+    from remesh.policy import Policy
 
 
-@with_common
+@with_common_but("namespace", "all_namespaces", "output")
 def run(
     common: Common,
+    *,
+    namespace: Annotated[
+        list[str] | None,
+        typer.Option(
+            "-n",
+            "--namespace",
+            help="Repair only in this namespace; several with commas, or repeated. Default: as the policy says.",
+            show_default=False,
+        ),
+    ] = None,
     observe: Annotated[
         bool, typer.Option("--observe", help="Find, prove and record; never write to the cluster.")
     ] = False,
@@ -27,29 +38,64 @@ def run(
     No set-up is needed. The trail is kept in ~/.local/state/remesh/CLUSTER and is there again at the next start;
     `remesh audit`, `remesh repair` and the others find it while this runs. With REMESH_REDIS_URL that server is used.
     """
+    from remesh.cli.policies import policy_of_run
     from remesh.cli.processes import Processes, interrupt_on_sigterm
     from remesh.cli.session import Session
 
     session = Session(common)
-    _look_before_leaping(session)
+    policy = policy_of_run(session.policy, _names([common.namespace or "", *(namespace or [])]), observe=observe)
+    _look_before_leaping(session, policy)
     interrupt_on_sigterm()
     server = _own_server(session)
     try:
         with Processes(_print_line) as processes:
-            _start_all(processes, session, observe=observe, flower=flower, concurrency=concurrency)
+            _start_all(processes, session, policy, flower=flower, concurrency=concurrency)
             _wait(processes)
     finally:
         if server is not None:
             server.stop()
 
 
-def _look_before_leaping(session: "Session") -> None:
+def _names(given: list[str]) -> list[str]:
+    """`-n a,b -n c` as three names."""
+    return [name.strip() for each in given for name in each.split(",") if name.strip()]
+
+
+def _look_before_leaping(session: "Session", policy: "Policy") -> None:
     """Say in one line what would otherwise come as two processes' logs: a bad policy, profile, kubeconfig, cluster."""
     from remesh.cli.render import note
 
-    _ = session.policy, session.profiles
+    _ = session.profiles
     version = session.cluster.client.version()
     note(f"cluster   {session.access.context} at {session.access.server}, Kubernetes {version}")
+    note(f"mode      {_MODES[policy.mode.value]}")
+    note(f"scope     {_scope(policy)}")
+    for name in policy.scope.namespaces:
+        if not _is_there(session, name):
+            note(f"          there is no namespace {name} yet")
+
+
+def _is_there(session: "Session", namespace: str) -> bool:
+    from remesh.errors import NotFound
+
+    try:
+        session.cluster.namespace(namespace)
+    except NotFound:
+        return False
+    return True
+
+
+_MODES = {
+    "repair": "repair: what an outage left broken is repaired",
+    "observe": "observe: nothing is written to the cluster",
+}
+
+
+def _scope(policy: "Policy") -> str:
+    scope = policy.scope
+    if scope.namespaces:
+        return f"only {', '.join(scope.namespaces)}"
+    return f"every namespace but {', '.join(scope.protected_namespaces) or 'none'}"
 
 
 def _own_server(session: "Session") -> "EmbeddedRedis | None":
@@ -74,17 +120,16 @@ def _own_server(session: "Session") -> "EmbeddedRedis | None":
     return server
 
 
-def _start_all(processes: "Processes", session: "Session", *, observe: bool, flower: bool, concurrency: int) -> None:
-    from remesh.cli.policies import observing, write_policy
+def _start_all(processes: "Processes", session: "Session", policy: "Policy", *, flower: bool, concurrency: int) -> None:
+    from remesh.cli.policies import write_policy
     from remesh.cli.processes import WATCHER, WORKER
 
     environment = session.environment()
-    if observe:  # for the worker, too: it may get a repair that a person asks for
-        path = write_policy(observing(session.policy), session.data_folder / "policy-observe.toml")
-        environment["REMESH_POLICY"] = str(path)
+    if policy != session.policy:  # for the worker, too: it may get a repair that a person asks for
+        environment["REMESH_POLICY"] = str(write_policy(policy, session.data_folder / "policy-of-run.toml"))
     worker = (*WORKER, "--concurrency", str(concurrency), "--loglevel", "INFO")
     processes.start_python("worker", worker, environment)
-    processes.start_python("watcher", (*WATCHER, *(["--observe"] if observe else [])), environment)
+    processes.start_python("watcher", WATCHER, environment)
     if flower:
         start_flower(processes, environment)
 

@@ -4,7 +4,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from remesh.cli.app import one_command
-from remesh.cli.options import Common, Output, with_common
+from remesh.cli.options import Common, Output, with_common_but
 
 if TYPE_CHECKING:
     from remesh.cli.session import Session
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 COLUMNS = ("INJECTOR", "MESH", "GATE", "SINCE", "READY", "DRY-RUN", "WINDOW", "IN-FLIGHT", "WAITING", "REASON")
 
 
-@with_common
+@with_common_but("namespace", "all_namespaces")
 def status(common: Common) -> None:
     """Show gates, windows, findings by state, queues and quarantines, as watcher and workers last wrote them."""
     from remesh.cli.render import emit_one

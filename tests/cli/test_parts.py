@@ -8,7 +8,7 @@ import yaml
 from pydantic import SecretStr
 
 from remesh.cli.options import Common, Output, merged
-from remesh.cli.policies import observing, policy_text, write_policy
+from remesh.cli.policies import policy_of_run, policy_text, write_policy
 from remesh.cli.render import Table, emit, emit_one, print_table
 from remesh.cli.session import Session, data_folder, environment_of
 from remesh.demo.report import gate_opened
@@ -19,7 +19,7 @@ from remesh.testbed import InjectorWear
 
 
 def test_a_policy_written_is_the_policy_read(tmp_path: Path) -> None:
-    policy = observing(load_policy())
+    policy = policy_of_run(load_policy(), ["shop"], observe=True)
     assert load_policy(write_policy(policy, tmp_path / "policy.toml")) == policy
     assert policy.mode is Mode.OBSERVE
 

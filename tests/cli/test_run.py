@@ -1,11 +1,13 @@
 """`remesh run` and `remesh demo`: whole processes, started as a person starts them."""
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,6 +112,38 @@ def test_run_observing_writes_nothing_to_the_cluster(bed: SimCluster, tmp_path: 
     assert "mode=observe" in running.text
     assert "mode=repair" not in running.text
     assert running.end(signal.SIGTERM) == 130
+
+
+def _namespace_of(record: dict[str, Any]) -> str:
+    return str(record.get("ref", {}).get("namespace", ""))
+
+
+def test_run_in_one_namespace_leaves_the_others_alone(
+    bed: SimCluster, tmp_path: Path, remesh: Remesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    running = start_run(bed, tmp_path, "-n", "shop")
+    assert "scope     only shop" in running.text
+    assert "scope=shop" in running.text
+    client = Client(bed.kubeconfig)
+    for namespace in ("bank", "shop"):
+        client.create_meshed_namespace(namespace, bed.wear)
+    bed.inject_fault(Fault.KILLED)
+    for namespace in ("bank", "shop"):
+        client.create(namespace, w.replica_set("web", 2))
+        client.wait_failing("ReplicaSet", namespace, ["web"])
+    running.says("connection_refused")
+    bed.heal()
+    client.wait_healed("shop", bed.wear.sidecar, 2)
+    client.close()
+    monkeypatch.delenv("REMESH_REDIS_URL")
+    records = [
+        json.loads(line) for line in remesh("audit", "--kubeconfig", bed.kubeconfig, "-o", "jsonl").out.splitlines()
+    ]
+    codes = {name: {each.get("code") for each in records if _namespace_of(each) == name} for name in ("bank", "shop")}
+    assert "out_of_scope" in codes["bank"]
+    assert "out_of_scope" not in codes["shop"]  # healed by remesh, or by its controller's next try
+    assert "bank" not in {_namespace_of(each) for each in records if each["type"] == "action"}
+    assert running.end(signal.SIGINT) == 130
 
 
 def test_run_ends_when_one_of_its_processes_does(bed: SimCluster, tmp_path: Path) -> None:

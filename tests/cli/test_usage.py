@@ -67,6 +67,12 @@ def test_help_imports_nothing_heavy() -> None:
         (["audit", "-n", "shop", "gizmo/a"], "known are"),
         (["--cluster", "Prod!", "audit"], "lower-case"),
         (["demo", "--on", "moon"], "moon"),
+        (["run", "-n", "kube-system"], "protects this namespace"),
+        (["run", "-n", "shop,Shop"], "'Shop'"),
+        (["run", "-A"], "No such option"),
+        (["-A", "run"], "takes no --all-namespaces"),
+        (["status", "-n", "shop"], "No such option"),
+        (["-n", "shop", "check"], "takes no --namespace"),
         (["demo", "--count", "0"], "--count"),
         (["completion", "csh"], "csh"),
     ],
@@ -75,6 +81,18 @@ def test_a_command_line_that_cannot_be_right(remesh: Remesh, arguments: list[str
     answer = remesh(*arguments)
     assert (answer.code, answer.out) == (exits.USAGE, "")
     assert words in answer.line
+
+
+def test_an_unexpected_error_is_one_line(remesh: Remesh, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("no such luck")
+
+    monkeypatch.setattr("remesh.cli.app.build", broken)
+    answer = remesh("scan")
+    assert (answer.code, answer.out) == (exits.FAILED, "")
+    assert answer.line == (
+        "remesh: internal error: ValueError: no such luck; run with REMESH_LOG_LEVEL=DEBUG for the traceback"
+    )
 
 
 def test_version_in_every_format(remesh: Remesh) -> None:
