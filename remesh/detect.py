@@ -1,12 +1,11 @@
 """From documents to `Observed`, and from decisions to `Finding`. Pure.
 
-`explain -f` reads manifests and cases files without a cluster: `load_documents` takes the text apart,
-`explain_document` decides, `explain_line` is what `-o jsonl` prints. A cases line carries its surroundings in
+`explain -f` judges the documents of a file (`remesh.documents`) without a cluster: `explain_document` decides,
+`explain_line` is what `-o jsonl` prints. A cases line carries its surroundings in
 `object.context`; what it does not say counts as unknown, and the charts' defaults stand in for the live webhooks.
 """
 
-import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, TypeVar
 
@@ -33,7 +32,6 @@ __all__ = [
     "explain_document",
     "explain_line",
     "finding_for",
-    "load_documents",
     "manifest_observed",
     "stuck_reference",
 ]
@@ -127,63 +125,6 @@ def explain_line(document: Mapping[str, Any], decision: Decision) -> dict[str, s
         "action": decision.action.value,
         "reason": decision.reason,
     }
-
-
-def load_documents(text: str, name: str) -> Iterator[dict[str, Any]]:
-    """Every document of a file: JSON lines, one JSON object, or YAML with any number of documents; Lists are opened.
-
-    Raises UsageError naming file and line where it cannot be read, or where it is empty.
-    """
-    documents = list(_json_lines(text, name) if _looks_like_json_lines(text) else _yaml(text, name))
-    opened = [item for document in documents for item in _opened(document, name)]
-    if not opened:
-        raise UsageError(f"{name}: no document in it; give a manifest or a cases file")
-    yield from opened
-
-
-def _looks_like_json_lines(text: str) -> bool:
-    first = text.lstrip()[:1]
-    line = text.lstrip().split("\n", 1)[0].rstrip()
-    return first == "{" and line.endswith("}") and len(line) > 2
-
-
-def _json_lines(text: str, name: str) -> Iterator[Any]:
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            yield json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UsageError(f"{name}:{number}: not JSON: {_json_problem(error)}; correct the line") from error
-
-
-def _json_problem(error: Exception) -> str:
-    return error.msg if isinstance(error, json.JSONDecodeError) else "nested too deeply"
-
-
-def _yaml(text: str, name: str) -> Iterator[Any]:
-    import yaml  # late: the command line starts without it
-
-    try:
-        yield from (document for document in yaml.safe_load_all(text) if document is not None)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"{name}:{mark.line + 1}" if mark else name
-        problem = getattr(error, "problem", None) or "cannot be read"
-        raise UsageError(f"{where}: not YAML: {problem}; correct the file") from error
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"{name}: not YAML: {error}; correct the file") from error
-
-
-def _opened(document: Any, name: str) -> Iterator[dict[str, Any]]:
-    if not isinstance(document, dict):
-        raise UsageError(f"{name}: {type(document).__name__} where a manifest was expected; give a mapping")
-    items = document.get("items")
-    if str(document.get("kind", "")).endswith("List") and isinstance(items, list):
-        for item in items:
-            yield from _opened(item, name)
-    else:
-        yield document
 
 
 def manifest_observed(document: Mapping[str, Any]) -> Observed:

@@ -8,7 +8,8 @@ from remesh.cli.options import Common, Output
 from remesh.cli.render import Table, emit
 from remesh.cli.session import Session, utc_now
 from remesh.cli.text import one_line
-from remesh.detect import explain_document, explain_line, load_documents
+from remesh.detect import explain_document, explain_line
+from remesh.documents import load_documents
 from remesh.errors import UsageError
 from remesh.models import Action, Decision
 
@@ -37,10 +38,8 @@ def _judge(session: Session, name: str, document: dict[str, Any]) -> Decision:
 
 
 def _text(path: Path) -> str:
-    if str(path) == "-":
-        return sys.stdin.read()
     try:
-        return path.read_text(encoding="utf-8")
+        return sys.stdin.buffer.read().decode() if str(path) == "-" else path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror or "cannot be read").lower() if isinstance(error, OSError) else "not UTF-8"
         raise UsageError(f"file {path}: {reason}; give a readable file with -f") from error

@@ -14,10 +14,10 @@ from remesh.detect import (
     explain_document,
     explain_line,
     finding_for,
-    load_documents,
     manifest_observed,
     stuck_reference,
 )
+from remesh.documents import load_documents
 from remesh.errors import UsageError
 from remesh.models import Action, FailureClass, Probe
 from remesh.objects import Pod, Workload
@@ -275,6 +275,14 @@ UNREADABLE = [
     ("\x00", "not YAML"),
     ("a: !!python/object:os.system {}", "not YAML"),
     ("a: 2026-99-99\n", "not YAML"),
+    ("a: !!int ''\n", "not YAML: a value that its tag does not allow"),
+    ("a: !!bool perhaps\n", "not YAML: a value that its tag does not allow"),
+    ('{"replicas":' + "9" * 5000 + "}", "file:1: not JSON: a number with thousands of digits"),
+    ("replicas: " + "9" * 5000, "file: not YAML: a number with thousands of digits"),
+    ('{"kind":"Pod","metadata":{"name":"a\\ud800b"}}', "file: 'a\\\\ud800b': an unpaired surrogate"),
+    ('{"kind":"Pod","metadata":{"\\udfff":"b"}}', "unpaired surrogate"),
+    ('kind: Pod\nmetadata: {name: "\\ud800"}\n', "unpaired surrogate"),
+    ("kind: Pod\nmetadata: &m {labels: *m}\n", "file:2: not YAML: an alias inside what it names"),
 ]
 
 
@@ -316,6 +324,28 @@ def test_endless_nesting_is_refused() -> None:
     for text in ("[" * 100_000, '{"a":' * 100_000 + "1" + "}" * 100_000, "- " * 20_000):
         with pytest.raises(UsageError):
             list(load_documents(text, "file"))
+
+
+def bomb(levels: int, width: int) -> str:
+    lines = [f"a0: &a0 [{', '.join('x' * width)}]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * width)}]" for n in range(1, levels)]
+    return "\n".join(lines)
+
+
+def test_aliases_that_stand_for_billions_are_refused_before_anything_is_built() -> None:
+    with pytest.raises(UsageError, match=r"file:6: not YAML: its aliases repeat more than 200000 values"):
+        list(load_documents(bomb(levels=30, width=9), "file"))
+
+
+def test_aliases_within_reason_are_read() -> None:
+    text = "base: &base {labels: {app: web}}\nkind: Pod\nmetadata:\n  <<: *base\n  name: p\n"
+    assert next(load_documents(text, "file"))["metadata"] == {"name": "p", "labels": {"app": "web"}}
+    assert len(next(load_documents(bomb(levels=4, width=9), "file"))["a3"]) == 9
+
+
+def test_a_list_of_any_length_is_read() -> None:
+    text = "kind: List\nitems:\n" + "- {kind: Pod, metadata: {name: p, labels: {a: b}}}\n" * 3000
+    assert len(list(load_documents(text, "file"))) == 3000
 
 
 def one_line(read: Callable[[], str]) -> str:
