@@ -66,23 +66,25 @@ def _bounded_loader() -> Any:
     """PyYAML's safe loader, which counts what aliases repeat while it composes, before anything is constructed."""
     import yaml
 
+    refusal: Any = yaml.composer.ComposerError
+
     class Bounded(yaml.SafeLoader):
         values = 0  # with everything that aliases repeat
         aliased = 0  # of them
 
         def compose_node(self, parent: Any, index: Any) -> Any:
-            event: Any = self.peek_event()
+            event = self.peek_event()  # type: ignore[no-untyped-call]
             before = self.values
             node: Any = super().compose_node(parent, index)
             if isinstance(event, yaml.AliasEvent):
                 repeated = getattr(node, "remesh_values", None)  # of a node that is not complete, there is none
                 if repeated is None:
-                    raise yaml.composer.ComposerError(None, None, "an alias inside what it names", event.start_mark)
+                    raise refusal(None, None, "an alias inside what it names", event.start_mark)
                 self.values += repeated
                 self.aliased += repeated
                 if self.aliased > _MAX_ALIASED:
                     problem = f"its aliases repeat more than {_MAX_ALIASED} values"
-                    raise yaml.composer.ComposerError(None, None, problem, event.start_mark)
+                    raise refusal(None, None, problem, event.start_mark)
             else:
                 self.values += 1
                 node.remesh_values = self.values - before
