@@ -120,9 +120,9 @@ def _barred(observed: Observed, pod: Pod, policy: Policy, claim: Claim) -> tuple
     if scope.namespaces and pod.metadata.namespace not in scope.namespaces:
         return missing, "out_of_scope", f"{pod.metadata.namespace} is not among the policy's namespaces"
     if controller is None and not repair.bare_pods:
-        return outside, "no_controller", "nobody would create it again; policy repair.bare_pods allows it"
+        return outside, "no_controller", "nobody would create it again: only with policy repair.bare_pods = true"
     if controller is not None and not repair.job_pods and _runs_once(controller.kind, pod):
-        return outside, "job_pod", "evicting it fails or repeats its work; policy repair.job_pods allows it"
+        return outside, "job_pod", "evicting it fails or repeats its work: only with policy repair.job_pods = true"
     if not repair.older_pods and _older_than_request(observed, pod, claim):
         return missing, "older_than_mesh", "it is older than the webhook or the request: adopting it is a rollout"
     if observed.attempts >= repair.max_attempts:

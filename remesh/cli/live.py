@@ -1,21 +1,25 @@
 """`remesh explain KIND/NAME`: the steps from an object to its decision, on a live cluster."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from remesh.admission import would_call
-from remesh.cli.findings_table import action_text
 from remesh.cli.options import Common, Output
 from remesh.cli.render import Table, emit, line, say
 from remesh.cli.session import Session, utc_now
 from remesh.cli.survey import Judged, Survey
 from remesh.cli.targets import parse_targets
 from remesh.cli.text import age, age_of, count, one_line
+from remesh.cli.words import verdict
 from remesh.decide import counts
 from remesh.errors import BrokerError
-from remesh.models import Probe
+from remesh.meshes import MeshProfile
+from remesh.models import Action, Decision, Probe
 from remesh.objects import Namespace, Pod, Webhook, Workload
+
+NAME_LABEL = "kubernetes.io/metadata.name"  # says what the name says
+NAMES_SHOWN = 5  # bare pods named before "and 12 more"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,8 @@ def explain_targets(common: Common, targets: list[str]) -> None:
     session = Session(common)
     wanted = parse_targets(targets)
     survey = Survey(session)
-    explained = [Explanation(session, survey, judged) for judged in survey.choose(wanted, session)]
+    looked = [each for own in survey.look_at(wanted, session) for each in (own, *_examples(own))]
+    explained = [Explanation(session, survey, each) for each in {each.ref.uid: each for each in looked}.values()]
     documents = [each.document() for each in explained]
     if common.format is not Output.TABLE:
         emit(common.format, documents, Table((), []), empty="", kind="ExplanationList")
@@ -44,6 +49,11 @@ def explain_targets(common: Common, targets: list[str]) -> None:
         if number:
             line()
         each.show()
+
+
+def _examples(judged: Judged) -> list[Judged]:
+    """Of a workload's bare pods one for each thing that is said of them: hundreds mostly share one."""
+    return list({(each.decision.action, each.decision.code): each for each in reversed(judged.bare)}.values())
 
 
 class Explanation:
@@ -68,8 +78,16 @@ class Explanation:
         return {
             "object": self.judged.ref.model_dump(mode="json"),
             "steps": [step.document() for step in self.steps],
-            "decision": self.judged.decision.model_dump(mode="json"),
+            "decision": self._told.model_dump(mode="json"),
+            "bare_pods": [each.ref.name for each in self.judged.bare],
         }
+
+    @property
+    def _told(self) -> Decision:
+        """What is said of the object: of a workload that is fine but for its bare pods, what is said of those."""
+        if self.judged.stands_for_itself:
+            return self.judged.decision
+        return self.judged.bare[0].decision.model_copy(update={"missing": len(self.judged.bare)})
 
     def _steps(self) -> Iterator[Step]:
         yield from self._object()
@@ -90,6 +108,8 @@ class Explanation:
             )
             return
         yield Step("object", f"{owner}; {self._numbers(obj)}")
+        if self.judged.bare:
+            yield Step("pods", self._bare_pods())
         if self.judged.observed.message:
             yield Step("condition", f"ReplicaFailure: {one_line(self.judged.observed.message)}")
 
@@ -100,12 +120,22 @@ class Explanation:
         lacking = numbers.current < numbers.desired
         return text + (f"; lacking pods for {age_of(since, utc_now())}" if lacking and since else "")
 
+    def _bare_pods(self) -> str:
+        """`3 of its 3 pods lack the sidecar: web-1, web-2, web-3`."""
+        bare = self.judged.bare
+        names = ", ".join(each.ref.name for each in bare[:NAMES_SHOWN])
+        more = f" and {len(bare) - NAMES_SHOWN} more" if len(bare) > NAMES_SHOWN else ""
+        lack = "lacks" if len(bare) == 1 else "lack"
+        return f"{len(bare)} of its {count(self.judged.pods, 'pod')} {lack} the sidecar: {names}{more}"
+
     def _namespace(self) -> Step:
         name = self.judged.ref.namespace
         found = self.judged.observed.namespace
         if found is None:
             return Step("namespace", f"{name}: not there")
-        return Step("namespace", f"{name}: {_namespace_facts(found, self._session)}")
+        return Step(
+            "namespace", f"{name}: {_namespace_facts(found, self._session, self.judged.observed.webhooks or ())}"
+        )
 
     def _webhooks(self) -> Iterator[Step]:
         for configuration, webhook in self.judged.observed.webhooks or ():
@@ -141,16 +171,21 @@ class Explanation:
     def _dry_run(self) -> Step:
         probe = self.judged.probe
         if probe is None:
-            return Step("dry run", "not needed: a repair would not follow from it")
+            other = "see that of its pods" if self.judged.bare else "a repair would not follow from it"
+            return Step("dry run", f"not needed: {other}")
         verdict = {Probe.PASSES: "passes", Probe.FAILS: "fails", Probe.UNKNOWN: "inconclusive"}[probe.probe]
         message = f" ({one_line(probe.message)})" if probe.message else ""
         return Step("dry run", f"{verdict} after {probe.seconds:.2f} s: {probe.reason}{message}")
 
     def _decision(self) -> Step:
-        decision = self.judged.decision
-        finding = "a finding" if decision.is_finding else "no finding"
-        what = f"{decision.failure_class.value}, {action_text(self.judged)} ({decision.code})"
-        return Step("decision", one_line(f"{finding}: {what}: {decision.reason}", limit=1000))
+        judged = self.judged
+        if judged.stands_for_itself:
+            held = judged.not_now if judged.decision.action is Action.RECREATE_POD else None
+            text = verdict(judged.decision, not_now=held.reason if held else "")
+        else:
+            what = f"{len(judged.bare)} of its {count(judged.pods, 'pod')}"
+            text = f"a finding: {what} without the sidecar; what would be done is said of the pods below"
+        return Step("decision", one_line(text, limit=1000))
 
     def _ledger(self) -> Iterator[Step]:
         try:
@@ -177,7 +212,7 @@ class Explanation:
                 yield f"last outcome: {outcome.result.value}, {outcome.reason}"
 
 
-def _namespace_facts(namespace: Namespace, session: Session) -> str:
+def _namespace_facts(namespace: Namespace, session: Session, webhooks: Iterable[tuple[str, Webhook]]) -> str:
     name = namespace.metadata.name
     facts = []
     if namespace.terminating:
@@ -186,9 +221,24 @@ def _namespace_facts(namespace: Namespace, session: Session) -> str:
         facts.append("protected by the policy")
     if session.policy.scope.namespaces and name not in session.policy.scope.namespaces:
         facts.append("outside the policy's namespaces")
+    read = _keys_read(session.profiles.all, webhooks)
     said = {**(namespace.metadata.labels or {}), **(namespace.metadata.annotations or {})}
-    shown = [f"{key}={value}" for key, value in sorted(said.items()) if key != "kubernetes.io/metadata.name"]
-    return one_line("; ".join([*facts, ", ".join(shown) or "no labels or annotations"]))
+    shown = [f"{key}={value}" for key, value in sorted(said.items()) if key in read and key != NAME_LABEL]
+    return one_line("; ".join([*facts, ", ".join(shown) or "no label or annotation asks for a mesh"]))
+
+
+def _keys_read(profiles: Iterable[MeshProfile], webhooks: Iterable[tuple[str, Webhook]]) -> set[str]:
+    """Labels and annotations of namespaces that meshes or webhooks read; all others are nobody's business here."""
+    keys: set[str] = set()
+    for profile in profiles:
+        keys.update(place.key for place in profile.asks.places)
+        keys.update(profile.never.namespace_labels)
+    for _, webhook in webhooks:
+        selector = webhook.namespace_selector
+        if selector is not None:
+            keys.update(selector.match_labels or {})
+            keys.update(each.key for each in selector.match_expressions or ())
+    return keys
 
 
 def _labels(obj: Workload | Pod) -> dict[str, str]:

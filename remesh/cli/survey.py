@@ -58,6 +58,8 @@ class Judged:
     not_now: Verdict | None = (
         None  # why a worker would leave a bare pod alone at this moment, whatever the dry run says
     )
+    bare: tuple["Judged", ...] = ()  # of a workload that was looked at by itself: its pods that are findings
+    pods: int = 0  # and how many it has
 
     @property
     def ref(self) -> ObjectRef:
@@ -94,6 +96,11 @@ class Judged:
     def repairable(self) -> bool:
         """True if a repair would act on it, now or once its injector works."""
         return repair_of(self.decision) is not None
+
+    @property
+    def stands_for_itself(self) -> bool:
+        """False of a workload that is fine but for its pods."""
+        return self.decision.is_finding or not self.bare
 
     @property
     def since(self) -> datetime | None:
@@ -154,9 +161,18 @@ class Survey:
         return seen
 
     def choose(self, targets: list[Target], session: Session, mesh: str | None = None) -> list[Judged]:
-        """What a command works on: the targets given, findings or not, or else every finding in scope."""
+        """What a command works on: the targets given, findings or not, or else every finding in scope.
+
+        A workload stands for its bare pods, too, and only for them where it lacks none.
+        """
         if not targets:
             return self.scan(session.scope, mesh)
+        looked = self.look_at(targets, session, mesh)
+        chosen = (each for own in looked for each in ((own, *own.bare) if own.stands_for_itself else own.bare))
+        return list({each.ref.uid: each for each in chosen}.values())
+
+    def look_at(self, targets: list[Target], session: Session, mesh: str | None = None) -> list[Judged]:
+        """Every target by itself, a workload with its bare pods in `bare`."""
         if mesh is not None:
             raise UsageError("--mesh chooses among findings; give it without targets")
         if session.common.all_namespaces:
@@ -166,9 +182,15 @@ class Survey:
     def look(self, obj: Workload | Pod) -> Judged:
         """Judge one object, reading what it takes."""
         if isinstance(obj, Workload):
-            return self.judge(obj, pods=self.cluster.pods_of(obj) if obj.kind in WORKLOAD_KINDS else None)
+            return self._with_pods(obj) if obj.kind in WORKLOAD_KINDS else self.judge(obj)
         controller = obj.metadata.controller
         return self.judge(obj, template_hash=self._hash_of(controller, obj.metadata.namespace) if controller else "")
+
+    def _with_pods(self, obj: Workload) -> Judged:
+        pods = self.cluster.pods_of(obj)
+        judged = [self.judge(pod, template_hash=obj.template_hash) for pod in pods]
+        bare = tuple(sorted((each for each in judged if each.decision.is_finding), key=_order))
+        return replace(self.judge(obj, pods=pods), bare=bare, pods=len(pods))
 
     def _hash_of(self, controller: OwnerReference, namespace: str) -> str:
         if controller.kind not in WORKLOAD_KINDS:
@@ -231,7 +253,7 @@ class Survey:
         """Decided again, knowing the answer of a dry run; not its `own` where it was another object's."""
         health = InjectorHealth(ready=self.ready(judged), probe=answer.probe, own_template=own)
         again = self._decide(judged.obj, judged.template_hash, judged.observed.current, health)
-        again = replace(again, probe=answer)
+        again = replace(again, probe=answer, bare=judged.bare, pods=judged.pods)
         if isinstance(again.obj, Pod):
             return replace(again, not_now=self._not_now(again, again.obj))
         return self._as_canary(again) if answer.code == DRY_RUN_UNSUPPORTED else again

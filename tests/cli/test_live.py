@@ -122,8 +122,8 @@ def test_explain_shows_every_step_to_the_decision(cli: Remesh, bed: TestBed, nam
 def test_explain_after_the_injector_is_back(cli: Remesh, bed: TestBed, namespace: str, stuck: str) -> None:
     bed.heal()
     out = cli("explain", f"rs/{stuck}", "-n", namespace).out
-    healed_meanwhile = "no finding: healthy" in out
-    assert healed_meanwhile or ("dry run    passes" in out and "nudge_owner" in out)
+    healed_meanwhile = "nothing is wrong with it" in out
+    assert healed_meanwhile or ("dry run    passes" in out and "would be nudged now" in out)
 
 
 def test_explain_of_a_healthy_object_says_so(cli: Remesh, client: Client, namespace: str) -> None:
@@ -131,7 +131,7 @@ def test_explain_of_a_healthy_object_says_so(cli: Remesh, client: Client, namesp
     wait_until(lambda: client.ready(namespace), "a pod")
     answer = cli("explain", "deploy/fine", "-n", namespace)
     assert answer.code == 0
-    assert "no finding: healthy, none (healthy)" in answer.out
+    assert "nothing is wrong with it: it has all the pods" in answer.out
 
 
 def test_explain_of_an_object_outside_the_mesh_names_the_webhook_that_does_not_see_it(
@@ -300,6 +300,27 @@ def test_a_bare_pod_is_found_and_planned_to_be_replaced(cli: Remesh, namespace: 
     assert planned["template_hash"]
     (explained,) = parsed(cli("explain", f"po/{bare}", "-n", namespace, "-o", "json"))["items"]
     assert explained["decision"]["failure_class"] == "missing_sidecar"
+
+
+@pytest.mark.parametrize("owner", ["rs/web", "deploy/web"])
+def test_an_owner_stands_for_its_bare_pods(
+    cli: Remesh, bed: TestBed, client: Client, namespace: str, owner: str
+) -> None:
+    bed.inject_fault(Fault.NOT_INJECTING)
+    make = w.deployment if owner.startswith("deploy") else w.replica_set
+    client.create(namespace, make("web", 2))
+    wait_until(lambda: len(client.ready(namespace)) == 2, "two pods, Ready and bare")
+    bed.heal()
+    planned = parsed(cli("plan", owner, "-n", namespace, "-o", "json"))["items"]
+    assert sorted(each["ref"]["name"] for each in planned) == sorted(client.ready(namespace))
+    out = cli("explain", owner, "-n", namespace).out
+    assert "2 of its 2 pods lack the sidecar: web-" in out
+    assert "healthy" not in out
+    assert "nothing is wrong" not in out
+    assert "last-applied" not in out
+    document = parsed(cli("explain", owner, "-n", namespace, "-o", "json"))["items"][0]
+    assert len(document["bare_pods"]) == 2
+    assert document["decision"]["failure_class"] == "missing_sidecar"
 
 
 def test_a_bare_pod_is_replaced_on_demand(
