@@ -104,7 +104,9 @@ def repaired(
         cluster_name=name,
         cluster=cluster,
         view=LiveView(cluster),
-        probe=lambda of, profile: probe(cluster, of, profile, policy.gate),
+        probe=lambda of, profile: probe(
+            cluster, of, profile, policy.gate, impersonate=policy.repair.impersonate_controller
+        ),
         trail=Trail(redis, name),
         ledger=Ledger(redis, name),
         policy=policy,

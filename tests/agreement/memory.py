@@ -59,7 +59,9 @@ class MemoryClient(KubeClient):
         impersonate: str = "",
     ) -> bytes:
         data = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else b""
-        answer = self._world.router.answer(Request(method, path, urlencode(params or {}), content_type, data))
+        answer = self._world.router.answer(
+            Request(method, path, urlencode(params or {}), content_type, data, impersonate)
+        )
         if answer.code >= 300:
             raise answer_error(Answer("memory", "", f"{method} {path}", answer.code, answer.body, None))
         if method != "GET" and (params or {}).get("dryRun") != "All" and "selfsubject" not in path:

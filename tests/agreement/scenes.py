@@ -14,9 +14,9 @@ from remesh.sim.injector import Injector
 from remesh.sim.objects import Obj
 from remesh.testbed import Fault, InjectorWear
 from tests.agreement.memory import MemoryCluster
-from tests.wears import ISTIO, LINKERD, VAULT
+from tests.wears import DAPR, ISTIO, LINKERD, VAULT
 
-WEARS: Final = {"linkerd": LINKERD, "istio": ISTIO, "vault": VAULT}
+WEARS: Final = {"linkerd": LINKERD, "istio": ISTIO, "vault": VAULT, "dapr": DAPR}
 PLACES: Final = ("shop", "bank", "kube-system")  # namespaces; the last one is protected
 FAULTS: Final = (Fault.KILLED, Fault.NOT_INJECTING, Fault.DENYING, Fault.WRONG_CA, Fault.ERROR_500, Fault.NO_ENDPOINTS)
 
@@ -364,6 +364,7 @@ _ASKS_OF_PODS: Final[tuple[tuple[tuple[tuple[str, str], ...], tuple[tuple[str, s
     ((("linkerd.io/inject", "enable"),), ()),
     ((), (("sidecar.istio.io/inject", "false"),)),
     ((("vault.hashicorp.com/agent-inject", "true"),), ()),
+    ((("dapr.io/enabled", "true"),), ()),
     ((("vault.hashicorp.com/agent-inject", "true"), ("linkerd.io/inject", "enabled")), ()),
 )
 _OTHER_KINDS: Final = ("StatefulSet", "DaemonSet", "ReplicationController", "Job", "Pod", "Rollout")
@@ -435,7 +436,15 @@ _injectors = st.builds(
 
 @st.composite
 def injectors(draw: st.DrawFn) -> tuple[AnInjector, ...]:
-    every = (("linkerd",), ("linkerd", "istio"), ("linkerd", "vault"), ("istio",), ("istio", "linkerd", "vault"), ())
+    every = (
+        ("linkerd",),
+        ("linkerd", "istio"),
+        ("linkerd", "vault"),
+        ("istio",),
+        ("istio", "linkerd", "vault"),
+        ("dapr", "linkerd"),
+        (),
+    )
     return tuple(replace(draw(_injectors), mesh=mesh) for mesh in draw(_mostly(*every, share=0.3)))
 
 
@@ -454,6 +463,7 @@ def policies(draw: st.DrawFn) -> Policy:
         "bare_pods": draw(st.booleans()),
         "job_pods": draw(st.booleans()),
         "older_pods": draw(_rarely(0.2)),
+        "impersonate_controller": draw(_rarely(0.3)),
         "share": draw(st.sampled_from((None, None, 0.5, 1.0))),
     }
     scope = {"namespaces": ["shop"]} if draw(_rarely()) else {}

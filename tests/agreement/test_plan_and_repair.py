@@ -120,13 +120,14 @@ def _lacks(mesh: str, world: MemoryCluster, pod: Obj, namespace: Obj) -> bool:
     if mesh == "istio":
         opted_out = labels_of(pod).get("sidecar.istio.io/inject") == "false"
         return labels_of(namespace).get("istio-injection") == "enabled" and not opted_out
-    return said.get("vault.hashicorp.com/agent-inject") == "true"
+    return said.get({"vault": "vault.hashicorp.com/agent-inject", "dapr": "dapr.io/enabled"}[mesh]) == "true"
 
 
 MESHED = Place("shop", (("linkerd.io/inject", "enabled"),))
 BOTH = Place("bank", (("linkerd.io/inject", "enabled"),), (("istio-injection", "enabled"),))
 SYSTEM = Place("kube-system")
 LINKERD_WORKS = AnInjector("linkerd")
+DAPR_ASKED = (("dapr.io/enabled", "true"), ("linkerd.io/inject", "disabled"))
 VAULT_ASKED = (("vault.hashicorp.com/agent-inject", "true"),)
 
 
@@ -152,6 +153,7 @@ def _not(code: str) -> Answer:
     return Answer("nothing", code)
 
 
+AS_CONTROLLER = Policy.model_validate({"repair": {"impersonate_controller": True}})
 BARE_PODS = Policy.model_validate({"repair": {"bare_pods": True}})
 NO_DRY_RUNS = AnInjector("linkerd", side_effects="Some")
 NOBODY_THERE = AnInjector("linkerd", Fault.NO_ENDPOINTS, side_effects="Some")
@@ -176,6 +178,16 @@ KNOWN: dict[str, tuple[Scene, str, Answer]] = {
         scene(stuck(place=1), stuck(), injectors=(LINKERD_WORKS, AnInjector("istio", Fault.KILLED))),
         "uid-web-1",
         NUDGE,
+    ),
+    "an injector that asks who creates": (
+        scene(bare(annotations=DAPR_ASKED), injectors=(AnInjector("dapr"),)),
+        "uid-web-0-0",
+        _not("no_sidecar"),
+    ),
+    "the same, asked in the controller's name": (
+        scene(bare(annotations=DAPR_ASKED), injectors=(AnInjector("dapr"),), policy=AS_CONTROLLER),
+        "uid-web-0-0",
+        EVICT,
     ),
     "its status lags": (scene(stuck(status_lags=True)), "uid-web-0", NUDGE),
     "its owner rolls out": (scene(bare(state="updating", above=True)), "uid-web-0-0", _not("owner_unsettled")),
