@@ -146,6 +146,7 @@ def _print(records: "Iterator[AuditRecord] | list[AuditRecord]", output: Output)
 
 
 def _row(record: "AuditRecord") -> list[str]:
+    from remesh.cli.targets import short_name
     from remesh.cli.text import clock, one_line
 
     ref = record.ref
@@ -153,7 +154,7 @@ def _row(record: "AuditRecord") -> list[str]:
         clock(record.at),
         record.type.value,
         ref.namespace if ref else "-",
-        f"{ref.kind}/{ref.name}" if ref else str(record.details.get("injector", "-")),
+        short_name(ref.kind, ref.name) if ref else str(record.details.get("injector", "-")),
         record.mesh or "-",
         record.code or "-",
         record.actor or "-",

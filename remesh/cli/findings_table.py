@@ -5,10 +5,11 @@ from typing import Any
 from remesh.cli.render import Table
 from remesh.cli.session import utc_now
 from remesh.cli.survey import Judged, Survey
+from remesh.cli.targets import short_name
 from remesh.cli.text import age_of, one_line
 from remesh.models import Action
 
-COLUMNS = ("NAMESPACE", "KIND", "NAME", "MISSING", "CAUSE", "MESH", "ACTION", "AGE", "REASON")
+COLUMNS = ("NAMESPACE", "OBJECT", "MISSING", "CAUSE", "MESH", "ACTION", "AGE", "REASON")
 
 
 def table(all_judged: list[Judged]) -> Table:
@@ -21,8 +22,7 @@ def row(judged: Judged) -> list[str]:
     decision, ref = judged.decision, judged.ref
     return [
         ref.namespace,
-        ref.kind,
-        ref.name,
+        short_name(ref.kind, ref.name),
         str(decision.missing),
         decision.failure_class.value,
         judged.mesh or "-",

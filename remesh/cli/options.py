@@ -19,6 +19,7 @@ class Output(StrEnum):
     """How a command prints its answer."""
 
     TABLE = "table"
+    WIDE = "wide"  # the table with long ids
     JSON = "json"
     YAML = "yaml"
     JSONL = "jsonl"
@@ -39,8 +40,13 @@ class Common:
 
     @property
     def format(self) -> Output:
-        """The output asked for, a table by default."""
-        return self.output or Output.TABLE
+        """The output asked for, a table by default; a wide one is a table, too."""
+        return Output.TABLE if self.output in (None, Output.WIDE) else self.output
+
+    @property
+    def hidden(self) -> tuple[str, ...]:
+        """Columns of long ids, which only a wide table shows."""
+        return () if self.output is Output.WIDE else ("TASK", "UID", "TEMPLATE")
 
 
 _PANEL = "Common options"
@@ -60,7 +66,9 @@ _ANNOTATIONS: dict[str, Any] = {
     "cluster": Annotated[str | None, _option("--cluster", help="This cluster's name in trail and tasks.")],
     "policy": Annotated[Path | None, _option("--policy", help="Policy file; default: the shipped one.")],
     "meshes": Annotated[Path | None, _option("--meshes", help="Folder of mesh profiles that add to the shipped ones.")],
-    "output": Annotated[Output | None, _option("-o", "--output", help="How to print: table, json, yaml or jsonl.")],
+    "output": Annotated[
+        Output | None, _option("-o", "--output", help="How to print: table, wide, json, yaml or jsonl.")
+    ],
 }
 
 Mesh = Annotated[

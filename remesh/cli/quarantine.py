@@ -30,7 +30,7 @@ def list_(common: Common) -> None:
     emit(
         common.format,
         [each.model_dump(mode="json") for each in found],
-        Table(("OBJECT", "UID", "TEMPLATE", "AGE", "REASON"), rows),
+        Table(("OBJECT", "UID", "TEMPLATE", "AGE", "REASON"), rows).shown(hide=common.hidden),
         empty="Nothing is quarantined.",
         kind="QuarantineList",
     )

@@ -6,8 +6,10 @@ written in ASCII, whose escapes are harmless by themselves.
 
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from remesh.cli.options import Output
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 GAP = "   "  # between columns, as kubectl has it
+LAST_ROOM = 30  # characters: the last column gets lines of its own rather than fewer than these
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +71,66 @@ def json_line(document: Mapping[str, Any]) -> str:
 
 
 def print_table(table: Table) -> None:
-    """On a terminal the last column wraps; anywhere else every row is one line, for grep and awk."""
+    """On a terminal everything fits its width, and nothing is ever cut; elsewhere every row is one line, for grep."""
+    columns = list(table.columns)
     rows = [[plain(cell) for cell in row] for row in table.rows]
-    if sys.stdout.isatty():
-        _rich_table(table.columns, rows)
+    widths = [max(len(row[index]) for row in [columns, *rows]) for index in range(len(columns))]
+    if not sys.stdout.isatty():
+        for row in [columns, *rows]:
+            line(_aligned(row, widths))
         return
-    widths = [max(len(row[index]) for row in [list(table.columns), *rows]) for index in range(len(table.columns))]
-    for row in [list(table.columns), *rows]:
-        line(GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    room = get_terminal_size().columns
+    for text in terminal_lines(columns, rows, widths, room):
+        line(text)
+
+
+def terminal_lines(columns: list[str], rows: list[list[str]], widths: list[int], room: int) -> Iterator[str]:
+    """The table in `room` characters: the last column wraps beside the others or, where that is too tight, below them.
+
+    Where even the others are too wide, each row becomes a few lines of `HEAD value`. Only spaces are broken at, so that
+    names, ids and times stay whole and can be copied.
+    """
+    beside = sum(width + len(GAP) for width in widths[:-1])
+    if beside + min(widths[-1], LAST_ROOM) <= room:
+        for row in [columns, *rows]:
+            yield from _wrapped(_aligned([*row[:-1], ""], widths, beside), row[-1], room)
+    elif beside - len(GAP) <= room:
+        yield _aligned(columns[:-1], widths)
+        for row in rows:
+            yield _aligned(row[:-1], widths)
+            yield from _wrapped("    ", row[-1], room)
+    else:
+        for row in rows:
+            yield from _card(columns, row, room)
+
+
+def _aligned(row: Sequence[str], widths: Sequence[int], least: int = 0) -> str:
+    return GAP.join(cell.ljust(width) for cell, width in zip(row, widths, strict=False)).rstrip().ljust(least)
+
+
+def _wrapped(start: str, text: str, room: int) -> Iterator[str]:
+    """The text behind `start`, and its further lines below where it began."""
+    if not text:
+        yield start.rstrip()
+        return
+    pieces = wrap(text, max(room - len(start), 1), break_long_words=False, break_on_hyphens=False)
+    for number, piece in enumerate(pieces):
+        yield (start if not number else " " * len(start)) + piece
+
+
+def _card(columns: list[str], row: list[str], room: int) -> Iterator[str]:
+    """One row as lines: its first two cells, then as many `HEAD value` as fit a line, then the last cell."""
+    yield "  ".join(row[:2])
+    text = ""
+    for head, cell in zip(columns[2:-1], row[2:-1], strict=True):
+        pair = f"{head} {cell}"
+        if text and len(text) + len(pair) + 2 > room - 4:
+            yield "    " + text
+            text = ""
+        text += ("  " if text else "") + pair
+    if text:
+        yield "    " + text
+    yield from _wrapped("    ", row[-1], room)
 
 
 def line(text: str = "") -> None:
@@ -99,19 +154,6 @@ def console(*, to_stderr: bool = False) -> "Console":
     from rich.console import Console
 
     return Console(markup=False, highlight=False, emoji=False, stderr=to_stderr)
-
-
-def _rich_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    table = RichTable(box=None, pad_edge=False, show_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")
-    for index, column in enumerate(columns):
-        last = index == len(columns) - 1
-        table.add_column(column, no_wrap=not last, overflow="fold", min_width=len(column))
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
-    console().print(table)
 
 
 def _simple(document: Any) -> Any:

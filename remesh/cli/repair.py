@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from remesh.cli.app import one_command
-from remesh.cli.options import Common, Mesh, Output, with_common
+from remesh.cli.options import Common, Mesh, with_common
 
 if TYPE_CHECKING:
     from remesh.cli.dispatch import Kept, Sent
@@ -71,7 +71,7 @@ def _repair(session: "Session", survey: "Survey", chosen: "list[Judged]", timeou
     sent = [answer for answer in answers if isinstance(answer, Sent)]
     kept = [answer for answer in answers if isinstance(answer, Kept)]
     ended = _wait(session, sent, dispatcher.position, timeout) if timeout is not None else {}
-    _show(session.common.format, sent, kept, ended)
+    _show(session.common, sent, kept, ended)
     problem = _problem(sent, kept, ended, timeout)
     if problem:
         raise RepairIncomplete(problem)
@@ -89,26 +89,30 @@ def _wait(session: "Session", sent: "list[Sent]", position: str, timeout: float)
     return ended
 
 
-def _show(output: Output, sent: "list[Sent]", kept: "list[Kept]", ended: "dict[str, Outcome]") -> None:
+def _show(common: Common, sent: "list[Sent]", kept: "list[Kept]", ended: "dict[str, Outcome]") -> None:
     from remesh.cli.render import Table, emit
 
     rows = [_sent_row(each, ended.get(each.finding.id)) for each in sent] + [_kept_row(each) for each in kept]
     documents = [_sent_document(each, ended.get(each.finding.id)) for each in sent]
     documents += [_kept_document(each) for each in kept]
     table = Table(("NAMESPACE", "OBJECT", "FINDING", "RESULT", "TASK", "REASON"), rows)
-    emit(output, documents, table, empty="Nothing to repair.", kind="RepairList")
+    emit(common.format, documents, table.shown(hide=common.hidden), empty="Nothing to repair.", kind="RepairList")
 
 
 def _sent_row(each: "Sent", outcome: "Outcome | None") -> list[str]:
+    from remesh.cli.targets import short_name
+
     ref = each.finding.ref
     result = outcome.result.value if outcome else ("joined" if each.joined else "sent")
     reason = outcome.reason if outcome else ""
-    return [ref.namespace, f"{ref.kind}/{ref.name}", each.finding.id, result, each.task_id, reason]
+    return [ref.namespace, short_name(ref.kind, ref.name), each.finding.id, result, each.task_id, reason]
 
 
 def _kept_row(each: "Kept") -> list[str]:
+    from remesh.cli.targets import short_name
+
     ref = each.judged.ref
-    return [ref.namespace, f"{ref.kind}/{ref.name}", "-", "not repaired", "-", each.reason]
+    return [ref.namespace, short_name(ref.kind, ref.name), "-", "not repaired", "-", each.reason]
 
 
 def _sent_document(each: "Sent", outcome: "Outcome | None") -> dict[str, Any]:

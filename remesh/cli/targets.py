@@ -47,6 +47,12 @@ def parse_targets(texts: list[str]) -> list[Target]:
     return list(dict.fromkeys(parse_target(text) for text in texts))
 
 
+def short_name(kind: str, name: str) -> str:
+    """`rs/web-59ff54b4c6`: short for a screen, and a target again when copied."""
+    names = _NAMES.get(kind, (kind.lower(),))
+    return f"{names[2] if len(names) > 2 else names[0]}/{name}"
+
+
 def known_kinds() -> str:
     """Every kind with its short name, for messages."""
     return ", ".join(f"{names[0]} ({names[2]})" if len(names) > 2 else names[0] for names in _NAMES.values())

@@ -80,8 +80,8 @@ def parsed(answer: Answer) -> Any:
 
 def test_scan_shows_what_is_stuck_and_why(cli: Remesh, namespace: str, stuck: str) -> None:
     header, row = cli("scan", "-n", namespace).out.splitlines()
-    assert header.split() == ["NAMESPACE", "KIND", "NAME", "MISSING", "CAUSE", "MESH", "ACTION", "AGE", "REASON"]
-    assert row.split()[:6] == [namespace, "ReplicaSet", stuck, "2", "webhook_connection_refused", "linkerd"]
+    assert header.split() == ["NAMESPACE", "OBJECT", "MISSING", "CAUSE", "MESH", "ACTION", "AGE", "REASON"]
+    assert row.split()[:5] == [namespace, f"rs/{stuck}", "2", "webhook_connection_refused", "linkerd"]
     assert "wait_for_injector, then nudge_owner" in row
 
 

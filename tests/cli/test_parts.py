@@ -9,7 +9,7 @@ from pydantic import SecretStr
 
 from remesh.cli.options import Common, Output, merged
 from remesh.cli.policies import policy_of_run, policy_text, write_policy
-from remesh.cli.render import Table, emit, emit_one, print_table
+from remesh.cli.render import Table, emit, emit_one, print_table, terminal_lines
 from remesh.cli.session import Session, data_folder, environment_of
 from remesh.demo.report import gate_opened
 from remesh.demo.stage import deployment, meshed_namespace
@@ -54,6 +54,26 @@ def test_each_cluster_has_a_data_folder_of_its_own(monkeypatch: pytest.MonkeyPat
 def test_a_table_is_aligned_and_ends_without_blanks(capsys: pytest.CaptureFixture[str]) -> None:
     print_table(Table(("NAME", "REASON"), [["a", "short"], ["longer-name", "x\x1b[2Jy"]]))
     assert capsys.readouterr().out == "NAME          REASON\na             short\nlonger-name   x\\x1b[2Jy\n"
+
+
+WIDE = [
+    "a-namespace-of-some-length",
+    "rs/a-very-long-name-of-a-replicaset-that-goes-on-59ff54b4c6",
+    "2026-01-01 00:00:00Z",
+]
+REASON = "its webhook's certificate is not trusted by the API server, which somebody has to correct first"
+
+
+@pytest.mark.parametrize("room", [30, 80, 130, 200, 400])
+def test_on_a_terminal_nothing_is_cut_and_names_stay_whole(room: int) -> None:
+    columns = ["NAMESPACE", "OBJECT", "TIME", "REASON"]
+    row = [*WIDE, REASON]
+    lines = list(terminal_lines(columns, [row], [len(cell) for cell in row], room))
+    text = "\n".join(lines)
+    assert all(cell in text for cell in WIDE)
+    assert " ".join(text.split()).endswith(REASON) or all(word in text for word in REASON.split())
+    longest = max(len(word) for word in WIDE)
+    assert room < 80 or all(len(each) <= max(room, longest + 35) for each in lines)
 
 
 def test_nothing_to_show_is_a_remark_and_no_output(capsys: pytest.CaptureFixture[str]) -> None:
