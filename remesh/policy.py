@@ -6,8 +6,9 @@ The defaults are the shipped `config/policy.toml`. Durations are in seconds, and
 from enum import StrEnum
 from importlib import resources
 from pathlib import Path
+from typing import Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from remesh.errors import ConfigError
 from remesh.tomlfile import parse_toml
@@ -20,10 +21,14 @@ class Mode(StrEnum):
     REPAIR = "repair"
 
 
-class Section(BaseModel):
-    """Base of all sections: unknown keys are errors, so that a typing mistake is seen."""
+_DAY_SECONDS: Final = 86_400
+_WEEK_SECONDS: Final = 7 * _DAY_SECONDS
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+
+class Section(BaseModel):
+    """Base of all sections: unknown keys are errors, so that a typing mistake is seen; so are `inf` and `nan`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Scope(Section):
@@ -38,11 +43,11 @@ class Scope(Section):
 class Detection(Section):
     """When a workload counts as stuck."""
 
-    silent_seconds: float = Field(default=30.0, ge=0)
+    silent_seconds: float = Field(default=30.0, ge=0, le=_WEEK_SECONDS)
     """A ReplicaSet or ReplicationController without condition that lacks pods for this long is stuck."""
-    no_condition_seconds: float = Field(default=15.0, ge=0)
+    no_condition_seconds: float = Field(default=15.0, ge=0, le=_WEEK_SECONDS)
     """The same for StatefulSet, DaemonSet and Job, whose status never says why."""
-    api_timeout_seconds: float = Field(default=1020.0, ge=0)
+    api_timeout_seconds: float = Field(default=1020.0, ge=0, le=_WEEK_SECONDS)
     """After a time-out that names no webhook, of a workload that no injector had to be asked for: longer than the
     controller's longest back-off of 1000 s."""
 
@@ -50,27 +55,33 @@ class Detection(Section):
 class GatePolicy(Section):
     """When an injector counts as working again."""
 
-    quorum: int = Field(default=1, ge=1)
+    quorum: int = Field(default=1, ge=1, le=1000)
     """Ready endpoints that its Service must have."""
     successes: int = Field(default=3, ge=1, le=100)
     """Dry runs in a row that must come back with the sidecar."""
     latency_seconds: float = Field(default=2.0, gt=0, le=30)
     """A dry run slower than this is a failure."""
-    interval_seconds: float = Field(default=0.2, gt=0)
+    interval_seconds: float = Field(default=0.2, gt=0, le=3600)
     """Pause between dry runs while they succeed."""
-    retry_seconds: float = Field(default=1.0, gt=0)
+    retry_seconds: float = Field(default=1.0, gt=0, le=3600)
     """Pause after a dry run that failed."""
 
 
 class WindowPolicy(Section):
     """How many pods may be about to be created through one injector."""
 
-    initial: int = Field(default=32, ge=1)
+    initial: int = Field(default=32, ge=1, le=100_000)
     """Pods at first. It grows by what went well, and halves on a failure."""
-    minimum: int = Field(default=1, ge=1)
+    minimum: int = Field(default=1, ge=1, le=100_000)
     """It never shrinks below this."""
-    maximum: int = Field(default=1000, ge=1)
-    """It never grows beyond this."""
+    maximum: int = Field(default=1000, ge=1, le=100_000)
+    """It never grows beyond this. Not below `minimum`."""
+
+    @model_validator(mode="after")
+    def _in_order(self) -> Self:
+        if self.minimum > self.maximum:
+            raise ValueError(f"minimum is {self.minimum} and maximum {self.maximum}: give a maximum that is not less")
+        return self
 
 
 class RepairPolicy(Section):
@@ -78,12 +89,13 @@ class RepairPolicy(Section):
 
     max_attempts: int = Field(default=3, ge=1, le=100)
     """Failed repairs of one owner and template before it is quarantined."""
-    cooldown_seconds: float = Field(default=60.0, ge=0)
+    cooldown_seconds: float = Field(default=60.0, ge=0, le=_WEEK_SECONDS)
     """Pause after a failed repair of one owner."""
     verify_seconds: float = Field(default=40.0, gt=0, le=50)
     """How long a worker watches for the result. Tasks stay below 60 s because of the visibility time-out."""
-    release_deadline_seconds: float = Field(default=120.0, ge=10)
-    """A released finding without outcome after this long is released again: the queue may lose a task."""
+    release_deadline_seconds: float = Field(default=120.0, ge=10, le=_DAY_SECONDS)
+    """A released finding without outcome after this long is released again: the queue may lose a task.
+    More than `verify_seconds`."""
     share: float | None = Field(default=None, gt=0, le=1)
     """Part of an owner's pods replaced at once. Default: as its own rolling update allows, else a quarter."""
     bare_pods: bool = False
@@ -95,6 +107,16 @@ class RepairPolicy(Section):
     impersonate_controller: bool = False
     """Dry-run pods in their controllers' names, for injectors that ask who creates (Dapr). Watcher and workers need
     the right to impersonate the controllers' service accounts in kube-system."""
+
+    @model_validator(mode="after")
+    def _deadline_after_verification(self) -> Self:
+        if self.release_deadline_seconds <= self.verify_seconds:
+            raise ValueError(
+                f"release_deadline_seconds is {self.release_deadline_seconds:g} and verify_seconds"
+                f" {self.verify_seconds:g}: a finding would be released again while its worker still watches;"
+                " give a later deadline"
+            )
+        return self
 
 
 class Policy(Section):

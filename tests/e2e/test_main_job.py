@@ -186,7 +186,7 @@ def test_a_worker_killed_between_intent_and_action_leaves_one_nudge_in_effect(
     # Long enough in back-off that Kubernetes does not come first.
     client.create(namespace, w.replica_set("lonely", 2))
     client.wait_failing("ReplicaSet", namespace, ["lonely"])
-    stack.policy(QUICK + "[repair]\nrelease_deadline_seconds = 15.0\n")
+    stack.policy(QUICK + "[repair]\nverify_seconds = 10.0\nrelease_deadline_seconds = 15.0\n")
     doomed = stack.start_worker(REMESH_CRASH_AT="intent_written")
     stack.start_watcher()
     waiting(stack, 1)

@@ -29,6 +29,17 @@ WRONG = [
     ('mode = "fix"\n', "policy.toml:1: mode: input should be 'observe' or 'repair'"),
     ('[scope]\nnamespaces = "shop"\n', "policy.toml:2: scope.namespaces: input should be a valid tuple"),
     ("gates = 1\n", "policy.toml:1: gates: unknown key"),
+    ("[detection]\nsilent_seconds = inf\n", "policy.toml:2: detection.silent_seconds: input should be a finite number"),
+    ("[repair]\ncooldown_seconds = nan\n", "policy.toml:2: repair.cooldown_seconds: input should be a finite number"),
+    ("[repair]\ncooldown_seconds = 1e300\n", "policy.toml:2: repair.cooldown_seconds: input should be less than or"),
+    ("[gate]\nretry_seconds = 1e9\n", "policy.toml:2: gate.retry_seconds: input should be less than or equal to 3600"),
+    ("[repair]\nshare = nan\n", "policy.toml:2: repair.share: input should be a finite number"),
+    ("\n[window]\nminimum = 9\nmaximum = 3\n", "policy.toml:2: window: minimum is 9 and maximum 3"),
+    ("[window]\nminimum = 2000\n", "policy.toml:1: window: minimum is 2000 and maximum 1000"),
+    (
+        "[repair]\nverify_seconds = 50\nrelease_deadline_seconds = 50\n",
+        "policy.toml:1: repair: release_deadline_seconds is 50 and verify_seconds 50",
+    ),
     ("a = " + "[" * 2000, "policy.toml: not valid TOML"),
 ]
 
