@@ -1,14 +1,21 @@
-"""Two of Celery's parts, changed where remesh needs it. Used by `remesh.queue` alone."""
+"""Some of Celery's and kombu's parts, changed where remesh needs it. Used by `remesh.queue` alone."""
 
-from typing import Any
+from typing import Any, Final
 
+from celery.app.amqp import AMQP
 from celery.app.events import Events
 from celery.backends.redis import RedisBackend
 from celery.events.dispatcher import EventDispatcher
+from kombu import connection
+from kombu.transport import redis as redis_transport
+from redis.exceptions import DataError
 
 from remesh import logs
 
 log = logs.get("queue")
+
+_UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, DataError)
+"""What kombu and Celery raise for something in the queue that is no message. An outage of Redis raises other errors."""
 
 
 class QuietResults(RedisBackend):  # type: ignore[misc]
@@ -59,3 +66,70 @@ class CompleteEvents(Events):  # type: ignore[misc]
     """Celery's `app.events` with that dispatcher."""
 
     dispatcher_cls = CompleteDispatcher
+
+
+class CarefulQoS(redis_transport.QoS):
+    """kombu's list of messages that are fetched and not yet done, which forgets what is no message."""
+
+    def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
+        """Put a message back into its queue."""
+        try:
+            super().restore_by_tag(tag, client, leftmost)  # type: ignore[no-untyped-call]
+        except _UNREADABLE as error:
+            _dropped("unacked", error)
+            self._remove_from_indices(tag).execute()  # type: ignore[no-untyped-call]
+
+
+class CarefulChannel(redis_transport.Channel):
+    """kombu's channel to Redis, which drops an entry that is no JSON. kombu (seen in 5.7.0) would end the worker."""
+
+    QoS = CarefulQoS
+
+    def _brpop_read(self, **options: Any) -> Any:
+        try:
+            return super()._brpop_read(**options)  # type: ignore[no-untyped-call]
+        except _UNREADABLE as error:
+            _dropped("queue", error)
+            return True  # as after any entry
+
+
+class CarefulTransport(redis_transport.Transport):
+    """kombu's transport over Redis, which drops JSON that is no message.
+
+    Such an entry is not kept: nothing is lost with it, for a released finding without outcome is released again.
+    """
+
+    Channel = CarefulChannel
+
+    def _deliver(self, message: Any, queue: Any) -> None:
+        try:
+            super()._deliver(message, queue)  # type: ignore[no-untyped-call]
+        except _UNREADABLE as error:
+            _dropped(str(queue), error)
+            self._forget(message)
+
+    def _forget(self, message: Any) -> None:
+        properties = message.get("properties") if isinstance(message, dict) else None
+        tag = properties.get("delivery_tag") if isinstance(properties, dict) else None
+        for channel in self.channels if isinstance(tag, str) else ():
+            if tag in channel.qos._delivered:
+                channel.basic_reject(tag, requeue=False)
+
+
+def _dropped(place: str, error: Exception) -> None:
+    """Says what kind of error it was and nothing of the entry, which may hold anything."""
+    log.warning("dropped an entry that is no task", place=place, error=type(error).__name__)
+
+
+class CarefulConnection(connection.Connection):
+    """kombu's connection over that transport, whatever the form of its URL."""
+
+    def get_transport_cls(self) -> type[CarefulTransport]:
+        """The transport. remesh's broker is always a Redis."""
+        return CarefulTransport
+
+
+class CarefulAMQP(AMQP):  # type: ignore[misc]
+    """Celery's `app.amqp` with such connections."""
+
+    Connection = BrokerConnection = CarefulConnection

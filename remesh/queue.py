@@ -19,7 +19,7 @@ from kombu import entity
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError, ResponseError
 
-from remesh.celery_parts import CompleteEvents, QuietResults
+from remesh.celery_parts import CarefulAMQP, CompleteEvents, QuietResults
 from remesh.errors import BrokerError, BrokerUnreachable, ConfigError, UsageError
 from remesh.models import Action, RepairRequest
 from remesh.redisdb import (
@@ -61,7 +61,7 @@ def make_app(settings: Settings, *, consumes: bool = True) -> Celery:
     prefix = key_base(settings.key_prefix, settings.cluster) + "celery:"
     socket_seconds = SOCKET_SECONDS if consumes else ANSWER_SECONDS
     # Flower asks the current application for results.
-    app = Celery("remesh", set_as_current=consumes, events=CompleteEvents)
+    app = Celery("remesh", set_as_current=consumes, events=CompleteEvents, amqp=CarefulAMQP)
     app.config_from_object(
         _broker_settings(broker, prefix, socket_seconds)
         | _result_settings(results, prefix, socket_seconds)

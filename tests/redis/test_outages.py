@@ -176,6 +176,72 @@ def test_a_worker_that_is_told_to_stop_ends_its_task_first(
     assert client.llen(PREFIX + BACKGROUND) == 1, "the other task waits for another worker"
 
 
+def broken_messages(app: Celery, client: RedisClient) -> list[str]:
+    """A good message, broken in one place each."""
+    send(app, request_for(99))
+    good = str(client.rpop(PREFIX + BACKGROUND))
+    changes: list[tuple[tuple[str, ...], Any]] = [
+        (("properties",), None),
+        (("properties", "delivery_tag"), None),
+        (("properties", "delivery_tag"), []),
+        (("properties", "delivery_info"), 7),
+        (("properties", "body_encoding"), "rot13"),
+        (("properties", "body_encoding"), []),
+        (("body",), "%%%"),
+        (("body",), {"a": 1}),
+        (("headers",), [1]),
+        (("headers",), None),
+        (("headers", "task"), {}),
+        (("headers", "task"), "no such task"),
+        (("headers", "id"), []),
+        (("headers", "eta"), "soon"),
+        (("headers", "eta"), []),
+        (("headers", "expires"), {}),
+        (("headers", "timelimit"), 3),
+        (("headers", "retries"), "many"),
+        (("headers", "compression"), "none such"),
+        (("content-type",), "application/x-python-serialize"),
+        (("content-encoding",), "no such encoding"),
+    ]
+    made = []
+    for number, (path, value) in enumerate(changes):
+        message = json.loads(good)
+        message["properties"]["delivery_tag"] = f"tag-{number}"
+        place = message
+        for key in path[:-1]:
+            place = place[key]
+        place[path[-1]] = value
+        made.append(json.dumps(message))
+    return made
+
+
+def test_whatever_lies_in_a_queue_the_worker_goes_on(
+    client: RedisClient, app: Celery, celery: Start, folder: Path
+) -> None:
+    let_go(folder)
+    garbage: list[Any] = ["garbage", b"\xff\xfe", "", "7", "[]", "null", "{}", "[" * 5000, '{"properties": {}}']
+    garbage += ["9" * 5000, '{"__type__": "datetime", "__value__": 7}', '{"__type__": "x", "__value__": 7}']
+    for queue in (ON_DEMAND, BACKGROUND):
+        for entry in (*garbage, *broken_messages(app, client)):
+            client.lpush(PREFIX + queue, entry)
+    for number, entry in enumerate(garbage[:7]):
+        client.hset(PREFIX + "unacked", f"old-{number}", entry)
+        client.zadd(PREFIX + "unacked_index", {f"old-{number}": 1})
+    send(app, request_for(1))
+    worker = celery("worker", "--concurrency", "1")
+    until(lambda: finding_ids(range(1, 2))[0] in lines(folder, "done"), PATIENCE_SECONDS)
+    until(lambda: nothing_left(client), PATIENCE_SECONDS)
+    send(app, request_for(2))
+    until(lambda: finding_ids(range(2, 3))[0] in lines(folder, "done"), PATIENCE_SECONDS)
+    assert worker.poll() is None
+    client.lpush(PREFIX + BACKGROUND, "garbage")  # while it waits idly
+    send(app, request_for(3))
+    until(lambda: finding_ids(range(3, 4))[0] in lines(folder, "done"), PATIENCE_SECONDS)
+    assert worker.poll() is None
+    said = (folder / "worker.log").read_text()
+    assert "dropped an entry that is no task" in said
+
+
 def test_a_long_background_does_not_delay_a_persons_repair(app: Celery, celery: Start, folder: Path) -> None:
     for number in range(500):
         send(app, request_for(number))
