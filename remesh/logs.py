@@ -41,19 +41,22 @@ class TextFormatter(logging.Formatter):
     """`TIME LEVEL logger: message key=value …`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line; control characters in values are escaped, so that no name can forge a line."""
+        """One line, and a traceback indented below it. Whatever could steer a terminal or forge a line is escaped.
+
+        That is: control and format characters, line separators, half characters. A traceback may quote foreign text.
+        """
         pairs = getattr(record, "pairs", {})
         tail = "".join(f" {key}={_plain(value)}" for key, value in pairs.items() if value not in (None, ""))
-        head = f"{_stamp(record.created)} {record.levelname} {record.name}: {record.getMessage()}"
-        trace = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return head + tail + trace
+        head = f"{_stamp(record.created)} {record.levelname} {record.name}: {_escaped(record.getMessage())}"
+        trace = self.formatException(record.exc_info).split("\n") if record.exc_info else []
+        return "\n  ".join((head + tail, *map(_escaped, trace)))
 
 
 class JsonFormatter(logging.Formatter):
     """One JSON object a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Keys `at`, `level`, `logger`, `message`, and the pairs."""
+        """Keys `at`, `level`, `logger`, `message`, and the pairs. ASCII: any reader and any terminal takes it."""
         line: dict[str, Any] = {
             "at": _stamp(record.created),
             "level": record.levelname.lower(),
@@ -63,7 +66,7 @@ class JsonFormatter(logging.Formatter):
         line.update(getattr(record, "pairs", {}))
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(line, default=str, ensure_ascii=False)
+        return json.dumps(line, default=str, ensure_ascii=True)
 
 
 def _stamp(seconds: float) -> str:
@@ -75,6 +78,13 @@ def _plain(value: object) -> str:
     if text.isprintable() and " " not in text:
         return text
     return json.dumps(text, ensure_ascii=True)
+
+
+def _escaped(text: str) -> str:
+    """Everything escaped that is not printable."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def get(name: str) -> Log:
