@@ -42,7 +42,9 @@ def _document(output: Output, found: "list[Check]") -> None:
 
 
 def _show(found: "list[Check]") -> None:
+    from remesh.cli.checks import State
     from remesh.cli.render import line, say
+    from remesh.cli.text import count
 
     group = ""
     for each in found:
@@ -53,7 +55,10 @@ def _show(found: "list[Check]") -> None:
         if each.hint:
             say(f"      {each.hint}")
     failed = sum(1 for each in found if each.failed)
-    line(f"\n{'Everything that was checked is right.' if not failed else f'{failed} of {len(found)} checks failed.'}")
+    warned = sum(1 for each in found if each.state is State.WARNING)
+    asked = count(sum(1 for each in found if each.state is not State.SKIPPED), "check")
+    more = f", {count(warned, 'warning')}" if warned else ""
+    line(f"\n{failed or 'None'} of {asked} failed{more}.")
 
 
 app = one_command(check)

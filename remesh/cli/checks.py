@@ -8,8 +8,10 @@ from typing import Any
 
 from remesh.cli.session import Session
 from remesh.cli.text import count, one_line
-from remesh.errors import RemeshError
+from remesh.cli.trials import Trials
+from remesh.errors import BrokerUnreachable, RemeshError
 from remesh.meshes import MeshProfile
+from remesh.models import Probe
 from remesh.objects import Webhook
 from remesh.policy import Mode
 from remesh.redisdb import BrokerReport, check_broker
@@ -181,12 +183,46 @@ class Checks:
             text = f"no injector among {count(len(webhooks), 'mutating webhook')}"
             hint = "install a mesh, or describe its webhook in a profile in the folder given with --meshes"
             return [Check(group, "webhooks", State.WARNING, text, hint)]
+        found += self._dry_runs([(webhook, profile) for _, webhook, profile in known if profile is not None])
         more = (
             [Check(group, "others", State.OK, f"{count(others, 'other mutating webhook')}, not of a mesh")]
             if others
             else []
         )
         return found + more
+
+    def _dry_runs(self, known: list[tuple[Webhook, MeshProfile]]) -> list[Check]:
+        """One live dry run an injector: ready endpoints prove nothing."""
+        injectors: dict[tuple[str, str], list[Webhook]] = {}
+        profiles: dict[tuple[str, str], MeshProfile] = {}
+        for webhook, profile in known:
+            service = webhook.client_config.service
+            key = (profile.name, f"{service.namespace}/{service.name}" if service else "")
+            injectors.setdefault(key, []).append(webhook)
+            profiles[key] = profile
+        try:
+            namespaces = self._session.cluster.list("Namespace")
+        except RemeshError as error:
+            return [_failure("Injectors", "dry run", error)]
+        trials = Trials(self._session, namespaces)
+        return [self._dry_run(trials, profiles[key], webhooks, key[1]) for key, webhooks in injectors.items()]
+
+    def _dry_run(self, trials: Trials, profile: MeshProfile, webhooks: list[Webhook], service: str) -> Check:
+        group, name = "Injectors", f"dry run {profile.name} {service}".rstrip()
+        head = f"{profile.name}: dry run" + (f" through {service}" if service else "")
+        if any(webhook.side_effects not in DRY_RUN_SAFE for webhook in webhooks):
+            return Check(group, name, State.SKIPPED, f"{head}: not asked, its webhook declares side effects")
+        trial = trials.ask(profile, webhooks)
+        if trial is None:
+            return Check(group, name, State.SKIPPED, f"{head}: not asked, no namespace asks for {profile.title} yet")
+        text = one_line(f"{head} in namespace {trial.namespace}: {trial.result.reason}")
+        if trial.result.message:
+            text = one_line(f"{text} ({trial.result.message})")
+        if trial.result.probe is Probe.PASSES:
+            return Check(group, name, State.OK, text)
+        if trial.conclusive:
+            return Check(group, name, State.FAILED, text, "pods that it is asked for are refused or come up bare now")
+        return Check(group, name, State.WARNING, text, "this says nothing about the injector")
 
     def _profile(self, configuration: str, webhook: Webhook) -> MeshProfile | None:
         return self._session.profiles.for_webhook(configuration, webhook)
@@ -219,6 +255,12 @@ class Checks:
         try:
             report = check_broker(self._session.redis)
         except RemeshError as error:
+            if isinstance(error, BrokerUnreachable) and not self._session.names_redis:
+                hint = "for one that stays, start it with AOF and noeviction, and set REMESH_REDIS_URL"
+                return [
+                    Check(group, "redis", State.WARNING, "none yet; `remesh run` brings its own", hint),
+                    Check("Workers", "", State.SKIPPED, "not asked: there is no Redis yet"),
+                ]
             hint = "start one with AOF and noeviction, set REMESH_REDIS_URL, or use `remesh run`, which brings its own"
             return [
                 _failure(group, "redis", error, hint),

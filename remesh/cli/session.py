@@ -39,10 +39,15 @@ class Session:
     @cached_property
     def settings(self) -> Settings:
         """Settings, with the server of a running `remesh run` where no Redis was named."""
-        if {"redis_url", "broker_url"} & self.given.model_fields_set:
+        if self.names_redis:
             return self.given
         url = running_embedded(self.data_folder)
         return self.given.model_copy(update={"redis_url": SecretStr(url)}) if url else self.given
+
+    @property
+    def names_redis(self) -> bool:
+        """True if the environment says which Redis to use."""
+        return bool({"redis_url", "broker_url"} & self.given.model_fields_set)
 
     @cached_property
     def policy(self) -> Policy:

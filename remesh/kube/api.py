@@ -203,6 +203,12 @@ class Cluster:
             return DryRun(None, 0.0, error, error.message or str(error))
         return self._dry_run(ref.namespace, pod, timeout, impersonate)
 
+    def dry_run_manifest(
+        self, namespace: str, manifest: Mapping[str, Any], *, timeout: float = 10.0, impersonate: str = ""
+    ) -> DryRun:
+        """What admission would make of a pod that nobody owns. As `dry_run_pod` otherwise."""
+        return self._dry_run(namespace, manifest, timeout, impersonate)
+
     def _dry_run(self, namespace: str, pod: Mapping[str, Any], timeout: float, impersonate: str) -> DryRun:
         params = {"dryRun": "All", "timeout": f"{max(1, round(timeout * 1000))}ms", "fieldManager": FIELD_MANAGER}
         path, began = resource_of("Pod").path(namespace), time.monotonic()

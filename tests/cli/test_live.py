@@ -385,6 +385,23 @@ def test_check_finds_everything_right(remesh: Remesh, bed: TestBed, stack: Stack
     assert "✗" not in answer.out
 
 
+@pytest.mark.parametrize("fault", [Fault.KILLED, Fault.NOT_INJECTING])
+def test_check_fails_while_an_injector_does_not_inject(
+    cli: Remesh, bed: TestBed, namespace: str, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("REMESH_REDIS_URL")
+    before = cli("check")
+    assert before.code == 0, before.out
+    assert "came back with the linkerd sidecar" in before.out
+    assert "none yet; `remesh run` brings its own" in before.out
+    bed.inject_fault(fault)
+    answer = cli("check")
+    assert answer.code == 1
+    (line,) = [line for line in answer.out.splitlines() if "✗" in line]
+    assert "dry run through" in line
+    assert "1 of" in answer.out.splitlines()[-1]
+
+
 def test_check_goes_on_after_a_failure(cli: Remesh) -> None:
     answer = cli("check", "-o", "json")
     assert answer.code == 5
