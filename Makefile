@@ -14,6 +14,8 @@ PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; 
 CLUSTER ?= auto
 DEMO ?=
 TESTS ?=
+# Tests at a time. Most of the time they wait for back-offs, so more than there are cores; JOBS=0 is one by one.
+JOBS ?= 3
 BENCH ?=
 
 VENV := .venv
@@ -38,7 +40,7 @@ demo: $(DEMO_NEEDS)
 	@$(BIN)/python -m remesh demo --on $(CLUSTER) $(DEMO)
 
 test: $(DEV)
-	@$(BIN)/python -m pytest $(TESTS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal $(TESTS)
 
 lint: $(DEV)
 	@$(BIN)/ruff check .
