@@ -24,6 +24,7 @@ Every method raises BrokerUnreachable without an answer, and BrokerError if the 
     manifest:<pod>             manifest of a pod without a controller; may hold secrets 30 days
     gates                      injector → GateState
     outcome:<finding>          last Outcome                                             a day
+    brake:<injector>           see `remesh.ledger_brake`
 """
 
 import json
@@ -38,6 +39,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from remesh import ledger_lua as lua
 from remesh import logs
+from remesh.ledger_brake import Brakes
 from remesh.models import Finding, Outcome
 from remesh.policy import WindowPolicy
 from remesh.redisdb import VISIBILITY_TIMEOUT_SECONDS, RedisClient, key_base, translated
@@ -165,6 +167,7 @@ class Ledger:
     def __init__(self, redis: RedisClient, cluster: str, prefix: str = "remesh:") -> None:
         self._redis = redis
         self._base = key_base(prefix, cluster)
+        self.brakes = Brakes(redis, self._base)
         script = redis.register_script
         self._open = script(lua.OPEN)
         self._close = script(lua.CLOSE)

@@ -22,6 +22,7 @@ from remesh.kube.live import LiveView
 from remesh.kube.probe import Injected, ProbeResult, probe
 from remesh.kube.transport import KubeClient
 from remesh.ledger import Failures, Ledger, Quarantine
+from remesh.ledger_brake import Brakes
 from remesh.meshes import Profiles, load_profiles
 from remesh.models import AuditRecord, ObjectRef, Outcome
 from remesh.objects import OwnerReference, Pod, Workload
@@ -105,6 +106,10 @@ class LeasePort(Protocol):
 
 class LedgerPort(Protocol):
     """The ledger, as `remesh.ledger.Ledger` has it. Every method raises BrokerError."""
+
+    @property
+    def brakes(self) -> Brakes:
+        """The brakes on evictions."""
 
     def lease(self, uid: str, seconds: float) -> LeasePort | None:
         """Take the object, or None if another worker has it."""

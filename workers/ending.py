@@ -11,10 +11,10 @@ from remesh import logs
 from remesh.errors import BrokerError
 from remesh.fingerprint import ENDED, ENDED_BECAUSE, is_outdated
 from remesh.ledger import Quarantine
-from remesh.models import Decision, Outcome, RecordType, RepairRequest, Result
+from remesh.models import Action, Decision, Outcome, RecordType, RepairRequest, Result
 from workers.chain import Chain
 from workers.context import RepairContext, Step, reached
-from workers.verdicts import Verdict
+from workers.verdicts import NOT_READY_YET, NOT_REPLACED, Verdict
 
 log = logs.get("worker")
 
@@ -101,15 +101,16 @@ class Ending:
     def _settle(self, outcome: Outcome) -> None:
         ledger, uid = self._ctx.ledger, self._request.ref.uid
         ledger.set_outcome(outcome)
-        if outcome.result in CLOSES:
+        unproven = _unproven(self._request, outcome)
+        if outcome.result in CLOSES and not unproven:
             ledger.close_finding(uid, outcome.finding_id)
-        if outcome.result in (Result.HEALED, Result.INJECTED) and self.template_hash:
+        if outcome.result in (Result.HEALED, Result.INJECTED) and self.template_hash and not unproven:
             ledger.record_success(self.account, self.template_hash)
         if self.injector_key:
             ledger.release_reservation(self.injector_key, outcome.finding_id)
 
     def _tell_window(self, outcome: Outcome) -> None:
-        worked = injector_worked(outcome)
+        worked = False if _unproven(self._request, outcome) else injector_worked(outcome)
         if worked is not None and self.injector_key:
             self._ctx.ledger.window_feedback(
                 self.injector_key, worked, self._ctx.policy.window, max(1, outcome.created)
@@ -126,6 +127,12 @@ def in_quarantine(held: Quarantine) -> Verdict:
     """It is left alone, and why."""
     why = held.evidence.get("reason", "its repairs failed too often")
     return Verdict(Result.QUARANTINED, "quarantined", f"in quarantine: {why}")
+
+
+def _unproven(request: RepairRequest, outcome: Outcome) -> bool:
+    """True if a pod was taken away and what should be in its place does not run: slower, whosever fault it is."""
+    evicted = request.action is Action.RECREATE_POD and outcome.acted
+    return evicted and outcome.code in (NOT_READY_YET, NOT_REPLACED)
 
 
 def injector_worked(outcome: Outcome) -> bool | None:

@@ -100,6 +100,9 @@ class Alone:
     # Replace it
 
     def _act(self, pod: Pod) -> Verdict:
+        braked = self._attempt.brake(pod)
+        if braked is not None:
+            return braked
         self._digest = self._ctx.ledger.keep_manifest(self._ref.uid, self._manifest)
         reached(Step.MANIFEST_KEPT)
         kept = {"digest": self._digest, "kept_days": KEPT_DAYS, "sensitive": True}

@@ -36,7 +36,7 @@ from workers.context import LeasePort, RepairContext, Step, reached
 from workers.ending import USED_UP, Ending, in_quarantine
 from workers.recreate_proof import from_proof
 from workers.recreate_verify import Seen
-from workers.verdicts import RESTORE_PENDING, Verdict, leaves_for_another_try, works_again_later
+from workers.verdicts import NOT_READY_YET, RESTORE_PENDING, Verdict, leaves_for_another_try, works_again_later
 
 log = logs.get("worker.recreate")
 
@@ -64,6 +64,8 @@ class Attempt:
         self.acted = False  # True once anything may have been written to the cluster
         self.owed = False  # True from when it may be gone until remesh has created it again
         self.slot_of = ""  # UID of the owner whose slot it holds
+        self.braked = False  # True once it counts as on its way with the brake of its injector
+        self.was_ready = True  # the pod, when it was evicted
         self.shown: Callable[[str], str] = str  # what of a text people may see
         self._lease = lease
         self._seen = Seen()
@@ -142,6 +144,23 @@ class Attempt:
 
     # Acting
 
+    def brake(self, pod: Pod) -> Verdict | None:
+        """Asked right before the intent: did what was evicted before come back?"""
+        self.was_ready = pod.ready
+        found = self.ctx.ledger.brakes.take(self._brake_key, self.ref.uid, self.ctx.policy.repair.cooldown_seconds)
+        self.braked = found.free
+        if found.free:
+            return None
+        if found.code == "shut":
+            reason = f"evicted pods did not come back Ready: no other is evicted for {found.number:.0f} s more"
+            return self.refuse(Verdict(Result.SKIPPED, "brake_shut", reason))
+        reason = "the first pod that was evicted has to come back Ready before another one is evicted"
+        return self.refuse(Verdict(Result.SKIPPED, "canary_first", reason))
+
+    @property
+    def _brake_key(self) -> str:
+        return self.ending.injector_key or self.request.mesh
+
     def intend(self, code: str, reason: str, details: dict[str, Any]) -> Verdict | None:
         """Write the intent. Without it nothing is touched: raises TrailUnavailable."""
         if not self.hold():
@@ -155,6 +174,7 @@ class Attempt:
             "webhooks": self.ending.evidence.get("webhooks", ""),
             "dry_run": self.proof.code if self.proof else "",
             "dry_run_ms": round(self.proof.seconds * 1000) if self.proof else None,
+            "was_ready": self.was_ready,
         }
         self.chain.write(RecordType.INTENT, code=code, reason=reason, details=known | details)
         reached(Step.INTENT_WRITTEN)
@@ -163,7 +183,8 @@ class Attempt:
     def take_over(self, intent: AuditRecord) -> None:
         """What a dead worker evicted is this one's now, as its intent says. Raises UsageError for an unknown mesh."""
         told, ending = intent.details, self.ending
-        self.acted = True
+        self.acted = self.braked = True
+        self.was_ready = told.get("was_ready") is not False
         self.notes.append("evicted by a worker that could not end it; nothing else was evicted")
         self.sidecars = [self.ctx.profiles.by_name(str(name)) for name in told.get("sidecars", ())]
         self.chain.owner = intent.owner
@@ -252,7 +273,17 @@ class Attempt:
         again = leaves_for_another_try(outcome)
         if self.slot_of and not (again and self.acted):
             self._give_slot_back()
+        if self.braked and not (again and self.acted):
+            self._tell_brake(outcome)
         return outcome if again else self.ending.conclude(outcome)
+
+    def _tell_brake(self, outcome: Outcome) -> None:
+        good = came_back(outcome, was_ready=self.was_ready)
+        seconds = self.ctx.policy.repair.cooldown_seconds
+        try:
+            self.ctx.ledger.brakes.tell(self._brake_key, self.ref.uid, good, seconds)
+        except BrokerError as error:
+            log.warning("brake not told, it takes it for bad", finding=self.request.finding_id, error=str(error))
 
     def _give_slot_back(self) -> None:
         try:
@@ -264,6 +295,18 @@ class Attempt:
 def repairable(decision: Decision) -> bool:
     """True if recreating the pod is right, now or once its injector works."""
     return Action.RECREATE_POD in (decision.action, decision.after_recovery)
+
+
+def came_back(outcome: Outcome, *, was_ready: bool) -> bool | None:
+    """Did an eviction bring a Ready replacement? None: that says nothing, or none was wanted or evicted.
+
+    A replacement that is no less Ready than the pod before takes nothing from anybody.
+    """
+    if outcome.result is Result.HEALED:
+        return True
+    if not outcome.acted or outcome.result is Result.OBSOLETE:
+        return None
+    return None if outcome.code == NOT_READY_YET and not was_ready else False
 
 
 def _by_budget(error: Throttled) -> bool:

@@ -194,7 +194,8 @@ class Eviction:
             "desired": self._desired,
         }
         reason = f"evict it, so that {details['owner']} puts a pod with its sidecar in its place"
-        return attempt.intend("evict", reason, details) or attempt.evict(self._pod) or self._verify()
+        braked = attempt.brake(self._pod)
+        return braked or attempt.intend("evict", reason, details) or attempt.evict(self._pod) or self._verify()
 
     def _verify(self) -> Verdict:
         sight = Sight(self._look, self._doubt, self._attempt.saw, self._ctx.clock)

@@ -10,7 +10,7 @@ from remesh.errors import ClusterUnreachable, NotFound, Throttled
 from remesh.models import Result
 from remesh.objects import Pod
 from workers.context import Clock
-from workers.verdicts import STILL_TERMINATING, Verdict
+from workers.verdicts import NOT_READY_YET, NOT_REPLACED, STILL_TERMINATING, Verdict
 from workers.verify import DOUBT_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
 
 
@@ -51,7 +51,7 @@ def judge(seen: Seen, sidecars: str, *, final: bool) -> Verdict | None:
         return None
     if seen.going:
         return Verdict(Result.ERROR, STILL_TERMINATING, "evicted, and its containers are still being stopped")
-    return Verdict(Result.FAILED, "not_replaced", "evicted, and no pod came in its place")
+    return Verdict(Result.FAILED, NOT_REPLACED, "evicted, and no pod came in its place")
 
 
 def _of_new(seen: Seen, name: str, sidecars: str, *, final: bool) -> Verdict | None:
@@ -61,7 +61,7 @@ def _of_new(seen: Seen, name: str, sidecars: str, *, final: bool) -> Verdict | N
         return Verdict(Result.HEALED, "healed", f"{name} came in its place with the {sidecars} sidecar and is Ready")
     if final:
         reason = f"{name} came in its place with the {sidecars} sidecar and is not Ready yet"
-        return Verdict(Result.INJECTED, "not_ready_yet", reason)
+        return Verdict(Result.INJECTED, NOT_READY_YET, reason)
     return None
 
 

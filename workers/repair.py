@@ -88,7 +88,16 @@ def give_up(request: RepairRequest, ctx: RepairContext, outcome: Outcome, *, tas
         chain.write(RecordType.REFUSAL, step=outcome.code, code=outcome.code, reason=outcome.reason)
         return
     chain.write_outcome(outcome)
+    _tell_brake(request, ctx, chain)
     ctx.ledger.set_outcome(outcome)
+
+
+def _tell_brake(request: RepairRequest, ctx: RepairContext, chain: Chain) -> None:
+    """A pod was evicted, and nobody saw what came: that is no reason to evict another one."""
+    intent = chain.unfinished_intent()
+    if request.action is Action.RECREATE_POD and intent is not None:
+        key = str(intent.details.get("injector", "")) or request.mesh
+        ctx.ledger.brakes.tell(key, request.ref.uid, False, ctx.policy.repair.cooldown_seconds)
 
 
 class _Repair:

@@ -1,0 +1,117 @@
+"""The brake on evictions, one for each injector: what was taken away must come back before more is.
+
+Used by `remesh.ledger`, as its `brakes`. A share bounds what one owner may miss; with one pod to each owner it bounds
+nothing. So while nobody has seen an evicted pod come back Ready through this injector, one eviction at a time is on
+its way (the canary), and after two in a row that brought none it is shut for a while: controllers or scheduler may be
+down, images may not be there, the cluster may be full. Each change is one script, by the server's clock.
+
+    brake:<injector>           good, bad in a row, shut until, last pause       an hour after the last eviction
+    brake-flight:<injector>    pods evicted and not yet seen to have ended      the same
+"""
+
+from typing import Any, Final, NamedTuple
+
+from remesh.ledger_lua import NOW
+from remesh.redisdb import RedisClient, translated
+
+BAD_IN_A_ROW: Final = 2
+LONGEST_SHUT_SECONDS: Final = 600.0
+# A policy without cooldowns does not take the brake away.
+LEAST_SHUT_SECONDS: Final = 30.0
+BRAKE_SECONDS: Final = 3600.0  # what was true of an injector's cluster an hour ago says little
+# Longer than all tries of one task; of whom nothing is heard any more ended badly as far as anybody knows.
+FLIGHT_SECONDS: Final = 600.0
+
+# KEYS: brake, flight. `bad` counts one more; evictions of before it was shut do not prolong it.
+_PARTS: Final = """
+local function keep(ttl)
+  for i = 1, 2 do redis.call('PEXPIRE', KEYS[i], ttl) end
+end
+local function bad(at, most, pause, longest)
+  if redis.call('HINCRBY', KEYS[1], 'bad', 1) < tonumber(most) then return end
+  if at < (tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0) then return end
+  local last = tonumber(redis.call('HGET', KEYS[1], 'pause')) or 0
+  local next = math.min(tonumber(longest), math.max(tonumber(pause), 2 * last))
+  redis.call('HSET', KEYS[1], 'pause', text(next), 'shut', text(at + next), 'good', '0')
+end
+"""
+
+# KEYS: brake, flight. ARGV: holder, its end, TTL, most, pause, longest. Returns a word, and milliseconds or a number.
+_TAKE: Final = """
+local at = now()
+for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(at))) do
+  redis.call('ZREM', KEYS[2], gone)
+  if gone ~= ARGV[1] then bad(at, ARGV[4], ARGV[5], ARGV[6]) end
+end
+if not redis.call('ZSCORE', KEYS[2], ARGV[1]) then
+  local shut = tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0
+  if at < shut then return {'shut', text(shut - at)} end
+  local others = redis.call('ZCARD', KEYS[2])
+  if others > 0 and redis.call('HGET', KEYS[1], 'good') ~= '1' then return {'canary', text(others)} end
+end
+redis.call('ZADD', KEYS[2], text(at + ARGV[2]), ARGV[1])
+keep(ARGV[3])
+return {'free', '0'}
+"""
+
+# KEYS: brake, flight. ARGV: holder, how it ended, TTL, most, pause, longest. A repeated "bad" counts once.
+_TELL: Final = """
+local at = now()
+local known = redis.call('ZREM', KEYS[2], ARGV[1]) == 1
+if ARGV[2] == 'good' and at >= (tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0) then
+  redis.call('HSET', KEYS[1], 'good', '1', 'bad', '0', 'pause', '0')
+elseif ARGV[2] == 'bad' and known then
+  bad(at, ARGV[4], ARGV[5], ARGV[6])
+end
+keep(ARGV[3])
+return 1
+"""
+
+
+class Braked(NamedTuple):
+    """May one more pod be evicted?"""
+
+    code: str  # "free", "shut" or "canary"
+    number: float  # seconds that it is still shut; or evictions that have to end first
+
+    @property
+    def free(self) -> bool:
+        """True if it may be evicted, and counts as on its way from now on."""
+        return self.code == "free"
+
+
+class Brakes:
+    """The brakes of one cluster. Every method raises BrokerError. Thread-safe."""
+
+    def __init__(self, redis: RedisClient, base: str) -> None:
+        self._redis = redis
+        self._base = base
+        self._take = redis.register_script(NOW + _PARTS + _TAKE)
+        self._tell = redis.register_script(NOW + _PARTS + _TELL)
+
+    def take(self, injector_key: str, holder: str, shut_seconds: float) -> Braked:
+        """Ask right before an eviction. `holder` is the pod's UID: the same one again keeps its place.
+
+        `shut_seconds` is how long it is shut at first; each time again doubles that, to ten minutes at most.
+        """
+        args = [holder, _ms(FLIGHT_SECONDS), *self._limits(shut_seconds)]
+        with translated(self._redis, "cannot ask the brake"):
+            code, number = self._take(keys=self._keys(injector_key), args=args)
+        return Braked(str(code), float(number) / (1000 if code == "shut" else 1))
+
+    def tell(self, injector_key: str, holder: str, good: bool | None, shut_seconds: float) -> None:
+        """How an eviction ended: with a Ready replacement or without one. None: it says nothing, or was none."""
+        word = "none" if good is None else "good" if good else "bad"
+        with translated(self._redis, "cannot tell the brake"):
+            self._tell(keys=self._keys(injector_key), args=[holder, word, *self._limits(shut_seconds)])
+
+    def _limits(self, shut_seconds: float) -> list[Any]:
+        pause = max(LEAST_SHUT_SECONDS, min(LONGEST_SHUT_SECONDS, shut_seconds))
+        return [_ms(BRAKE_SECONDS), BAD_IN_A_ROW, _ms(pause), _ms(LONGEST_SHUT_SECONDS)]
+
+    def _keys(self, injector_key: str) -> list[str]:
+        return [f"{self._base}brake:{injector_key}", f"{self._base}brake-flight:{injector_key}"]
+
+
+def _ms(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
