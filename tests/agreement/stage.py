@@ -102,7 +102,6 @@ class Stage:
     case: Case
     body: Obj = field(init=False)
     context: Obj = field(init=False)
-    uid: str = ""  # of the object that is looked at, once it is there
 
     def __post_init__(self) -> None:
         self.body = copy(self.case["object"])
