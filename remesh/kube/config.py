@@ -136,6 +136,9 @@ def _read(path: Path) -> dict[str, Any]:
         where = f"{path}:{mark.line + 1}" if mark else str(path)
         problem = getattr(error, "problem", None) or "not YAML"
         raise ConfigError(f"kubeconfig {where}: not valid YAML: {problem}; correct the file") from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:  # `!!int ""`, 2026-99-99
+        problem = "nested too deeply" if isinstance(error, RecursionError) else "a value that its tag does not allow"
+        raise ConfigError(f"kubeconfig {path}: not valid YAML: {problem}; correct the file") from error
     if document is None:
         return {}
     if not isinstance(document, dict):
@@ -203,19 +206,32 @@ def _from_kubeconfig(merged: _Kubeconfig, context: str | None) -> Access:
 
 def _server(merged: _Kubeconfig, cluster: dict[str, Any], name: str) -> str:
     server = str(cluster.get("server") or "")
-    parts = urlsplit(server)
-    if parts.scheme not in ("https", "http") or not parts.hostname:
-        raise ConfigError(
-            f"kubeconfig {merged.named}: cluster {name!r}: server {server!r} is no URL; write https://HOST:PORT"
-        )
+    where = f"kubeconfig {merged.named}: cluster {name!r}"
+    if "@" in server:  # names and errors are printed with it, and nothing else would use the password
+        problem = "server carries a user or a password"
+        raise ConfigError(f"{where}: {problem}; write https://HOST:PORT, and credentials into users")
+    parts = _url(server)
+    if parts is None or parts.scheme not in ("https", "http") or not parts.hostname:
+        raise ConfigError(f"{where}: server {server!r} is no URL; write https://HOST:PORT")
     return server.rstrip("/")
 
 
 def _proxy(merged: _Kubeconfig, cluster: dict[str, Any]) -> str:
     proxy = str(cluster.get("proxy-url") or "")
-    if proxy and urlsplit(proxy).scheme not in ("http", "https"):
+    parts = _url(proxy)
+    if proxy and (parts is None or parts.scheme not in ("http", "https")):
         raise ConfigError(f"kubeconfig {merged.named}: proxy-url must begin with http:// or https://; correct it")
     return proxy
+
+
+def _url(text: str) -> SplitResult | None:
+    """The URL's parts; None where there are none, or the port is no number."""
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts
 
 
 def proxy_from_environment(server: SplitResult) -> str:

@@ -95,6 +95,9 @@ def _without(key: str) -> dict[str, Any]:
         (document(users=[{"user": {}}]), None, r"users\[0\] has no name"),
         (document(users=[{"name": "u", "user": 1}]), None, r"users\[0\]\.user must be a mapping"),
         (document(cluster={"server": "192.0.2.1:6443"}), None, "is no URL; write https://HOST:PORT"),
+        (document(cluster={"server": "https://[::1"}), None, "is no URL; write https://HOST:PORT"),
+        (document(cluster={"server": "https://192.0.2.1:many"}), None, "is no URL; write https://HOST:PORT"),
+        ("current-context: 2026-99-99\n", None, "not valid YAML: a value that its tag does not allow"),
         (document(cluster={"certificate-authority": "no-such-file"}), None, "no-such-file: no such file"),
         (document(cluster={"certificate-authority-data": "%%%"}), None, "certificate-authority-data is not base64"),
         (
@@ -117,6 +120,19 @@ def test_mistakes_are_one_line_naming_the_file(write: Write, content: Any, conte
         load_access(path, context)
     assert "\n" not in str(caught.value)
     assert str(path.parent) in str(caught.value) or "user 'u'" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "server",
+    ["https://tok:hunter2@192.0.2.1:6443", "tok:hunter2@192.0.2.1", "https://hunter2@[::1", "http://:hunter2@x"],
+)
+def test_credentials_in_the_servers_address_are_refused_and_never_shown(
+    write: Write, server: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = write(document(cluster={"server": server, "insecure-skip-tls-verify": True}))
+    with pytest.raises(ConfigError, match="server carries a user or a password; write https://HOST:PORT") as caught:
+        load_access(path)
+    assert "hunter2" not in str(caught.value) + caplog.text
 
 
 def test_a_file_that_is_not_there_is_named() -> None:
