@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from remesh.classify import base_class, classify
+from remesh.disruption import creates_pods
 from remesh.meshes import Expect, MeshProfile, Profiles
 from remesh.models import Action, BaseClass, Decision, FailureClass, Observed, Probe
 from remesh.objects import Namespace, Pod
@@ -121,6 +122,9 @@ def _barred(observed: Observed, pod: Pod, policy: Policy, claim: Claim) -> tuple
         return missing, "out_of_scope", f"{pod.metadata.namespace} is not among the policy's namespaces"
     if controller is None and not repair.bare_pods:
         return outside, "no_controller", "nobody would create it again: only with policy repair.bare_pods = true"
+    if controller is not None and not creates_pods(controller):
+        reason = f"its reference names a {controller.kind}, which creates no pods: nobody would create it again"
+        return outside, "no_controller", reason
     if controller is not None and not repair.job_pods and _runs_once(controller.kind, pod):
         return outside, "job_pod", "evicting it fails or repeats its work: only with policy repair.job_pods = true"
     if not repair.older_pods and _older_than_request(observed, pod, claim):

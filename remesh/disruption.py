@@ -7,11 +7,58 @@ ReplicaSet where there is one, because its rolling update says what its people a
 from collections.abc import Iterable
 from typing import Final
 
-from remesh.objects import Pod, Workload
+from remesh.admission import compile_selector
+from remesh.objects import OwnerReference, Pod, Workload
 from remesh.policy import RepairPolicy
 from remesh.tally import counts
 
 REVISION_ANNOTATION: Final = "deployment.kubernetes.io/revision"  # on a ReplicaSet; its newest is the Deployment's own
+
+
+_BUILT_IN: Final = frozenset(
+    {
+        ("apps", "ReplicaSet"),
+        ("apps", "StatefulSet"),
+        ("apps", "DaemonSet"),
+        ("", "ReplicationController"),
+        ("batch", "Job"),
+    }
+)
+"""Group and kind of Kubernetes' own controllers that create pods."""
+
+
+def is_custom(controller: OwnerReference) -> bool:
+    """True for a kind that is not Kubernetes' own: whether it creates pods nobody knows."""
+    group = _group(controller)
+    return "." in group and not group.endswith(".k8s.io")
+
+
+def creates_pods(controller: OwnerReference) -> bool:
+    """False for Kubernetes' own kinds that create none, such as Deployment and CronJob.
+
+    Anybody may write such a reference by hand, and nobody would put another pod in the place of an evicted one.
+    """
+    return is_custom(controller) or (_group(controller), controller.kind) in _BUILT_IN
+
+
+def _group(controller: OwnerReference) -> str:
+    return controller.api_version.rpartition("/")[0]
+
+
+def stranger(owner: Workload, pod: Pod, repair: RepairPolicy) -> tuple[str, str] | None:
+    """Code and reason if it is not shown that this owner would put another pod in the place of `pod`.
+
+    A reference alone shows nothing, for its writer needs no right on the owner. Kubernetes' own controllers keep the
+    pods that their selector selects; of others it takes the policy's word.
+    """
+    what = f"{owner.kind}/{owner.metadata.name}"
+    selector, labels = compile_selector(owner.spec.selector), pod.metadata.labels or {}
+    custom = is_custom(OwnerReference(kind=owner.kind, api_version=owner.api_version))
+    if (selector is None and not custom) or (selector is not None and selector(labels) is not True):
+        return "not_its_owner", f"{what} does not select it, whatever its reference says: nobody would create it again"
+    if custom and not repair.custom_owners:
+        return "custom_owner", f"whether {what} creates pods again is not known; policy repair.custom_owners allows it"
+    return None
 
 
 def share(owner: Workload, above: Workload | None, repair: RepairPolicy) -> int:

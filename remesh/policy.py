@@ -104,6 +104,8 @@ class RepairPolicy(Section):
     """Recreate bare pods that are older than the webhook or their namespace's request: adopts a mesh for them."""
     job_pods: bool = False
     """Recreate pods of Jobs."""
+    custom_owners: bool = False
+    """Recreate pods whose controller is of a custom kind: only if it puts new pods in the place of evicted ones."""
     impersonate_controller: bool = False
     """Dry-run pods in their controllers' names, for injectors that ask who creates (Dapr). Watcher and workers need
     the right to impersonate the controllers' service accounts in kube-system."""

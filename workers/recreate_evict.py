@@ -9,7 +9,7 @@ Used by `workers.recreate`. It guarantees:
 
 from typing import Any, Final
 
-from remesh.disruption import share, unsettled
+from remesh.disruption import is_custom, share, stranger, unsettled
 from remesh.errors import NotFound
 from remesh.fingerprint import fingerprint
 from remesh.kube.api import DryRun
@@ -89,7 +89,8 @@ class Eviction:
         if self._owner.spec.template is None:
             reason = f"{controller.kind}/{controller.name} has no pod template that a dry run could try"
             return Verdict(Result.REPORTED, "no_template", reason)
-        return None
+        found = stranger(self._owner, self._pod, self._ctx.policy.repair)
+        return Verdict(Result.REPORTED, *found) if found is not None else None
 
     def _settled(self) -> Verdict | None:
         """Left alone until nobody else is at work on its owner."""
@@ -137,6 +138,9 @@ class Eviction:
         pods = self._ctx.cluster.pods_of(self._owner)
         self._last, _ = self._ctx.ledger.number_pods(self._owner.metadata.uid, [each.metadata.uid for each in pods])
         self._desired = counts(self._owner).desired
+        if self._last < 2 and is_custom(_reference(self._owner_ref())):
+            reason = f"{self._owner.kind}/{self._owner.metadata.name} was never seen with another pod than this one"
+            return self._attempt.refuse(Verdict(Result.REPORTED, "custom_owner_unproven", reason))
         found = room(
             self._owner,
             self._above,

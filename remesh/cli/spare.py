@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from remesh.classify import classify
-from remesh.disruption import unsettled
+from remesh.disruption import stranger, unsettled
 from remesh.errors import ClusterError, NotFound, Rejected, Throttled
 from remesh.kube.api import Cluster
 from remesh.kube.probe import ProbeResult, account_of
@@ -64,6 +64,9 @@ class Spare:
             return Verdict(Result.REPORTED, "owner_gone", f"nobody would put another pod in its place: {error}")
         if owner.spec.template is None:
             return Verdict(Result.REPORTED, "no_template", f"{what} has no pod template that a dry run could try")
+        found = stranger(owner, pod, self._policy.repair)
+        if found is not None:
+            return Verdict(Result.REPORTED, *found)
         try:
             above = self._above(owner, namespace)
         except NotFound:

@@ -110,8 +110,19 @@ def workload(
     )
 
 
+VERSIONS = {
+    "ReplicationController": "v1",
+    "Node": "v1",
+    "Job": "batch/v1",
+    "CronJob": "batch/v1",
+    "CloneSet": "apps.kruise.io/v1alpha1",
+    "Workflow": "argoproj.io/v1alpha1",
+}
+
+
 def controlled_by(name: str, kind: str = "Deployment") -> OwnerReference:
-    return OwnerReference(kind=kind, name=name, uid="owner-uid", api_version="apps/v1", controller=True)
+    version = VERSIONS.get(kind, "apps/v1")
+    return OwnerReference(kind=kind, name=name, uid="owner-uid", api_version=version, controller=True)
 
 
 def pod(

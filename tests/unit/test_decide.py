@@ -364,6 +364,15 @@ def test_pods_of_controllers_are_recreated(owner: str) -> None:
     assert answer(seen(pod(owner=owner), probe=Probe.PASSES))[0] is Action.RECREATE_POD
 
 
+@pytest.mark.parametrize("kind", ["Deployment", "CronJob", "Service", "HorizontalPodAutoscaler"])
+def test_a_reference_to_a_kind_that_creates_no_pods_is_no_controller(kind: str) -> None:
+    """Whatever is opted in: it was written by hand."""
+    everything = Policy(repair=RepairPolicy(bare_pods=True, job_pods=True, older_pods=True, custom_owners=True))
+    for policy in (Policy(), everything):
+        subject = seen(pod(owner=kind), probe=Probe.PASSES)
+        assert answer(subject, policy) == (Action.REPORT_ONLY, "no_controller")
+
+
 def test_pods_that_run_once_and_pods_of_nobody_need_the_policys_word() -> None:
     job, bare = pod(owner="Job", restart="Never"), pod(owner=None)
     workflow = pod(owner="Workflow", restart="Never")

@@ -88,7 +88,8 @@ def an_owner(kind: str = "ReplicaSet", desired: int = 4, **meta: Any) -> Workloa
     if kind == "StatefulSet":
         status.current_revision = status.update_revision = "web-1"
         spec.update_strategy = UpdateStrategy("RollingUpdate", RollingUpdate(partition=0))
-    return Workload(kind, "batch/v1" if kind == "Job" else "apps/v1", metadata, spec, status, template_hash="t-1")
+    version = {"Job": "batch/v1", "ReplicationController": "v1", "CloneSet": "apps.kruise.io/v1"}.get(kind, "apps/v1")
+    return Workload(kind, version, metadata, spec, status, template_hash="t-1")
 
 
 def a_deployment(desired: int = 4, **spec: Any) -> Workload:

@@ -7,7 +7,7 @@ import pytest
 
 from remesh.errors import ClusterUnreachable, Conflict, Forbidden, NotFound, Rejected, Throttled
 from remesh.models import RecordType, Result
-from remesh.objects import Container, PodTemplate
+from remesh.objects import Container, LabelSelector, OwnerReference, PodTemplate
 from tests.workers import recreate_doubles as d
 from tests.workers.doubles import FINDING, REFUSED
 from workers.repair import repair
@@ -172,6 +172,52 @@ def test_an_owner_that_is_gone_means_that_nothing_is_evicted(world: d.PodWorld) 
     assert (outcome.result, outcome.code) == (Result.REPORTED, "owner_gone")
     assert "nobody would put another pod in its place" in outcome.reason
     assert world.cluster.evicted == []
+
+
+def refer_to(world: d.PodWorld, kind: str, api_version: str) -> None:
+    owner = world.cluster.main
+    owner.kind, owner.api_version = kind, api_version
+    reference = OwnerReference(kind, "web", owner.metadata.uid, api_version, controller=True)
+    for pod in world.cluster.pods.values():
+        pod.metadata.owner_references = [reference]
+
+
+@pytest.mark.parametrize(("kind", "version"), [("Deployment", "apps/v1"), ("CronJob", "batch/v1"), ("Service", "v1")])
+@pytest.mark.parametrize("bare_pods", [True, False])
+def test_a_pod_that_refers_to_a_kind_which_creates_none_is_left_alone(
+    world: d.PodWorld, kind: str, version: str, bare_pods: bool
+) -> None:
+    world.use({"repair": {"bare_pods": bare_pods, "custom_owners": True}})
+    refer_to(world, kind, version)
+
+    outcome = repair(d.a_request(), world.ctx)
+
+    assert (outcome.result, outcome.code) == (Result.REPORTED, "no_controller")
+    assert world.cluster.evicted == []
+
+
+@pytest.mark.parametrize("selector", [None, LabelSelector(match_labels={"app": "another"})])
+def test_a_pod_that_its_owner_does_not_select_is_left_alone(world: d.PodWorld, selector: LabelSelector | None) -> None:
+    world.cluster.main.spec.selector = selector
+
+    outcome = repair(d.a_request(), world.ctx)
+
+    assert (outcome.result, outcome.code) == (Result.REPORTED, "not_its_owner")
+    assert world.cluster.evicted == []
+
+
+def test_a_pod_of_a_custom_kind_needs_the_policys_word_and_a_sibling() -> None:
+    world = d.a_world("CloneSet", desired=1)
+    world.cluster.main.spec.selector = None  # it may have none that is known here
+
+    assert repair(d.a_request(), world.ctx).code == "custom_owner"
+    world.use({"repair": {"custom_owners": True}})
+    assert repair(d.a_request(attempt=2), world.ctx).code == "custom_owner_unproven"
+    assert world.cluster.evicted == []
+
+    world.cluster.add(d.a_pod(1, marked=True, owner=world.cluster.main))
+    assert repair(d.a_request(attempt=3), world.ctx).result is Result.HEALED
+    world.redis.close()
 
 
 def test_an_owner_without_a_template_proves_nothing(world: d.PodWorld) -> None:
