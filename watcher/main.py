@@ -20,6 +20,7 @@ from remesh.ledger import Ledger
 from remesh.meshes import Profiles, load_profiles
 from remesh.models import Finding
 from remesh.policy import Mode, Policy, load_policy
+from remesh.presence import Presence, now_seen
 from remesh.settings import Settings, get_settings
 from watcher.desk import Desk
 from watcher.gatekeeper import Prober
@@ -80,16 +81,24 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
         ledger=Ledger(redis, settings.cluster, settings.key_prefix),
     )
     heartbeat = Heartbeat(beat_file())
+    presence = Presence(redis, settings.cluster, settings.key_prefix)
+    alive = now_seen(policy.mode.value, __version__, policy.scope.namespaces)
+
+    def beat() -> None:
+        heartbeat.beat(synced=reflectors.synced)
+        presence.beat(alive.model_copy(update={"synced": True}))
+
     main_loop = Watcher(
         desk,
         send=lambda request: queue.send(app, request),
         probe=_prober(cluster, profiles, policy),
-        on_tick=lambda: heartbeat.beat(synced=reflectors.synced),
+        on_tick=beat,
     )
     _require_rights(client)
     scope = ",".join(policy.scope.namespaces) or "every namespace"
     log.info("watcher starts", version=__version__, cluster=settings.cluster, mode=policy.mode.value, scope=scope)
     heartbeat.beat(synced=False)
+    presence.beat(alive)
 
     def work() -> None:
         began = time.monotonic()
@@ -103,6 +112,7 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
 
     code = _until_signal(work, stop)
     heartbeat.remove()
+    presence.end()
     log.info("watcher stopped")
     return code
 

@@ -334,6 +334,34 @@ def test_a_bare_pod_is_replaced_on_demand(
     assert "@" in stack.chain(bare)[-1].actor
 
 
+def test_status_tells_nobody_watching_from_all_is_well(remesh: Remesh, namespace: str, stack: Stack) -> None:
+    assert "NONE: nobody is watching" in remesh("status").out
+    watcher = stack.start_watcher()
+    stack.start_worker()
+    wait_until(lambda: "mode repair" in remesh("status").out, "a watcher in the status")
+    out = remesh("status").out
+    assert "alive for" in out
+    assert "workers      1: " in out
+    document = parsed(remesh("status", "-o", "json"))
+    assert document["watcher"]["mode"] == "repair"
+    assert len(document["workers"]) == 1
+    watcher.terminate()
+    assert "NONE: nobody is watching" in remesh("status").out
+
+
+def test_status_marks_a_gate_that_no_watcher_keeps(
+    remesh: Remesh, bed: TestBed, namespace: str, stuck: str, stack: Stack
+) -> None:
+    watcher = stack.start_watcher()
+    (gate,) = wait_until(lambda: parsed(remesh("status", "-o", "json"))["gates"], "a gate")
+    assert (gate["stale"], gate["mesh"], gate["waiting"]) == (False, bed.wear.mesh, 1)
+    watcher.kill()
+    stack.connection.delete(*stack.connection.keys("*watcher"))  # as its time runs out
+    (gate,) = parsed(remesh("status", "-o", "json"))["gates"]
+    assert gate["stale"]
+    assert "closed (stale)" in remesh("status").out
+
+
 # The trail
 
 
