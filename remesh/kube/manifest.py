@@ -4,6 +4,8 @@ A manifest may hold secrets (values in `env`, arguments, annotations). It is kep
 `remesh.ledger`; `withheld` keeps what it holds out of texts that people and logs see.
 """
 
+import base64
+import json
 import re
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
@@ -11,6 +13,8 @@ from hashlib import blake2s
 from typing import Any, Final
 
 import msgspec
+
+from remesh.classify import classify
 
 Manifest = dict[str, Any]
 
@@ -20,6 +24,20 @@ _METADATA: Final = ("name", "namespace", "generateName", "labels", "annotations"
 _SERVER_SET: Final = ("nodeName", "priority", "preemptionPolicy", "overhead", "ephemeralContainers")
 _TOKEN_VOLUME: Final = "kube-api-access-"  # noqa: S105  # a prefix of volumes' names, by the plug-in ServiceAccount
 _SHORT: Final = 4  # characters; shorter values are looked for as whole words only
+_PIECE: Final = 12  # characters; a value that was cut anywhere is found by any piece of it that long
+_BEGINNING: Final = 6  # characters before an ellipsis or the text's end that are taken for a value cut there
+_USERINFO: Final = re.compile(r"://([^/@\s]+)@")
+_PART: Final = re.compile(r"[^\s=,;:@/?&\"'`\\]+")
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
+# Behind these words of `remesh.kube.failures` stands what somebody else has written, to the end of the line.
+# `a right is missing` is not among them: RBAC says it before anything reads the pod.
+_FOREIGN: Final = re.compile(
+    r"(refused by an admission webhook|refused at admission|another object has this name by now|changed meanwhile"
+    r"|not found|the list is too old|come back in \S+ s|is not available|did not finish in time"
+    r"|[A-Z]+ /\S* was refused|the eviction was refused): (?!\(withheld)(.+)",
+    re.DOTALL,
+)
 
 
 def restorable(pod: Mapping[str, Any]) -> Manifest:
@@ -71,22 +89,83 @@ def shape_hash(manifest: Mapping[str, Any]) -> str:
 
 
 def withheld(text: str, manifest: Mapping[str, Any]) -> str:
-    """`text`, or a word in its place if it repeats a value of the manifest's environment.
+    """`text` without what others have written in it, or a word in its place if it still repeats a value.
 
-    A webhook's denial or a validation error may quote what it does not like.
+    A webhook's denial or a validation error may quote what it does not like, cut or escaped in ways that nobody knows:
+    of such a text only its length and what it was classified as are left. What remesh says itself stays, unless it
+    repeats a value of the manifest's environment, commands, arguments or annotations.
     """
-    if any(_repeats(text, str(variable.get("value") or "")) for variable in _variables(manifest)):
-        return "(the text is withheld: it repeats a value of the pod's environment)"
-    return text
+    own = _FOREIGN.sub(_length_and_class, text)
+    readings = _readings(own)
+    pieces = {each[at : at + _PIECE] for each in readings for at in range(len(each) - _PIECE + 1)}
+    if any(_repeats(readings, pieces, value) for value in _sensitive(manifest)):
+        return f"(withheld: {len(text)} characters, which repeat a value of the pod's manifest)"
+    return own
 
 
-def _repeats(text: str, value: str) -> bool:
-    if len(value) >= _SHORT:
-        return value in text
-    return bool(value) and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
+def _length_and_class(found: re.Match[str]) -> str:
+    said = classify(found[2]).value.replace("_", " ")
+    return f"{found[1]}: (withheld: {len(found[2])} characters, classified as {said})"
+
+
+def _readings(text: str) -> set[str]:
+    """The text as it is, and with JSON's and Go's escapes undone once and twice; each also with single blanks."""
+    once = _unescaped(text)
+    found = {text, once, _unescaped(once)}
+    return found | {" ".join(each.split()) for each in found}
+
+
+def _unescaped(text: str) -> str:
+    return _ESCAPE.sub(lambda m: chr(int(m[1] or m[2], 16)) if m[1] or m[2] else _ESCAPED.get(m[3], m[3]), text)
+
+
+def _repeats(readings: set[str], pieces: set[str], value: str) -> bool:
+    for form in {value, " ".join(value.split()), base64.b64encode(value.encode(errors="replace")).decode()}:
+        if any(_has(text, form) for text in readings):
+            return True
+        if any(form[at : at + _PIECE] in pieces for at in range(len(form) - _PIECE + 1)):
+            return True
+    return False
+
+
+def _has(text: str, value: str) -> bool:
+    if len(value) < _SHORT:
+        return bool(value) and re.search(rf"(?<!\w){re.escape(value)}(?!\w)", text) is not None
+    if value in text:
+        return True
+    cut = re.escape(value[:_BEGINNING])
+    return len(value) > _BEGINNING and re.search(rf"{cut}[^\s]*?(?:\.\.\.|…|$)", text) is not None
+
+
+def _sensitive(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Values whole, and of what may hold several things (arguments, URLs) the parts that look like no word."""
+    yield from (str(variable.get("value") or "") for variable in _variables(manifest))
+    for value in (*_written(manifest), *(str(variable.get("value") or "") for variable in _variables(manifest))):
+        for userinfo in _USERINFO.findall(value):
+            yield from (part for part in userinfo.split(":") if len(part) >= _SHORT)
+        yield from (part for part in _PART.findall(value) if _no_word(part))
+
+
+def _written(manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Commands, arguments, what probes and hooks run and send, and annotations."""
+    yield from map(str, ((manifest.get("metadata") or {}).get("annotations") or {}).values())
+    for container in _containers(manifest):
+        yield from map(str, (*(container.get("command") or ()), *(container.get("args") or ())))
+        for key in ("livenessProbe", "readinessProbe", "startupProbe", "lifecycle"):
+            yield from _PART.findall(json.dumps(container.get(key) or {}, ensure_ascii=False))
+
+
+def _no_word(part: str) -> bool:
+    """Long enough, and with a digit or mixed cases: how secrets look, and not `enabled`, `sleep` or `8080`."""
+    mixed = any(c.isdigit() for c in part) or (not part.islower() and not part.isupper() and not part.istitle())
+    return len(part) >= _BEGINNING and mixed and any(c.isalpha() for c in part)
+
+
+def _containers(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    spec = manifest.get("spec") or {}
+    yield from (*(spec.get("containers") or ()), *(spec.get("initContainers") or ()))
 
 
 def _variables(manifest: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    spec = manifest.get("spec") or {}
-    for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+    for container in _containers(manifest):
         yield from container.get("env") or ()
