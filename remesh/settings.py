@@ -54,4 +54,5 @@ def read_settings() -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = "REMESH_" + "_".join(str(part) for part in first["loc"]).upper()
-        raise ConfigError(f"{name}: {first['msg'][0].lower()}{first['msg'][1:]}; correct the variable") from error
+        problem = first["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{name}: {problem[0].lower()}{problem[1:]}; correct the variable") from error

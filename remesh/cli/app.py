@@ -3,9 +3,10 @@
 A command's module holds `app`, a `typer.Typer` with one command, or with several for a group such as `quarantine`.
 """
 
+import inspect
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -70,8 +71,27 @@ class LazyGroup(TyperGroup):
         return super().resolve_command(ctx, args)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from remesh import __version__
+
+        print(f"remesh {__version__}")
+        raise typer.Exit
+
+
+VERSION = inspect.Parameter(
+    "version",
+    inspect.Parameter.KEYWORD_ONLY,
+    default=False,
+    annotation=Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ],
+)
+
+
 def root_callback(ctx: typer.Context, **given: Any) -> None:
     """Keep the common options that stand before the command's name."""
+    given.pop("version")
     ctx.obj = Common(**given)
 
 
@@ -98,7 +118,7 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 
 def one_command(function: Any, **settings: Any) -> typer.Typer:
     """A `typer.Typer` of one command, with the settings that every command shares."""
     app = new_app()
-    app.command(epilog=exits.epilog(), context_settings=CONTEXT_SETTINGS, **settings)(function)
+    app.command(context_settings=CONTEXT_SETTINGS, **settings)(function)
     return app
 
 
@@ -114,9 +134,7 @@ def new_app(**settings: Any) -> typer.Typer:
 
 
 def _spell_out(callback: Any) -> None:
-    import inspect
-
     context = inspect.Parameter("ctx", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)
-    parameters = [context, *PARAMETERS]
+    parameters = [context, *PARAMETERS, VERSION]
     callback.__signature__ = inspect.Signature(parameters)
     callback.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}

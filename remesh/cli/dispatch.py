@@ -17,6 +17,7 @@ from remesh.queue import send
 from watcher.findings import repair_of
 
 ENDED_WELL = (Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY, Result.OBSOLETE)
+FAILURES = (Result.FAILED, Result.QUARANTINED, Result.ERROR)
 TAIL_SECONDS = 1.0  # how long one look at the trail blocks; Ctrl-C is noticed within it
 
 

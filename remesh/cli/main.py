@@ -18,8 +18,8 @@ def run(arguments: list[str]) -> int:
     try:
         code = _call(arguments)
         sys.stdout.flush()
-    except KeyboardInterrupt:
-        return exits.INTERRUPTED
+    except KeyboardInterrupt as interrupted:
+        return getattr(interrupted, "exit_code", exits.INTERRUPTED)
     except BrokenPipeError:
         _forget_output()
         return exits.OK

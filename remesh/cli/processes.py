@@ -133,11 +133,17 @@ def _kill_session(pid: int) -> None:
         return
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM came: this process ends as after Ctrl-C, and with the exit code of a terminated one."""
+
+    exit_code = 128 + signal.SIGTERM
+
+
 def interrupt_on_sigterm() -> None:
     """Let SIGTERM end this process as Ctrl-C does, so that its children are ended too."""
 
     def interrupt(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
+        raise Terminated
 
     signal.signal(signal.SIGTERM, interrupt)
 

@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from remesh.cli.survey import Judged, Survey
     from remesh.models import Outcome
 
+OBSERVED = ("observe_mode", "observe_only")  # codes of what a worker leaves alone because its policy only observes
+
 
 @with_common
 def repair(
@@ -25,7 +27,9 @@ def repair(
         bool, typer.Option("--all", help="Every finding in the namespace, or in all with -A.")
     ] = False,
     mesh: Mesh = None,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait for the outcomes; exit with 1 if any failed.")] = False,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for the outcomes; exit with 1 if any target was not repaired.")
+    ] = False,
     timeout: Annotated[float, typer.Option("--timeout", help="How long --wait waits, in seconds.", min=1)] = 300.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as `remesh plan`.")] = False,
 ) -> None:
@@ -82,10 +86,10 @@ def _wait(session: "Session", sent: "list[Sent]", position: str, timeout: float)
     from remesh.cli.progress import Counter
 
     ended: dict[str, Outcome] = {}
-    with Counter("repaired", len(sent)) as counter:
+    with Counter("ended", len(sent)) as counter:
         for each, outcome in outcomes(session, sent, position, timeout):
             ended[each.finding.id] = outcome
-            counter.step(f"{each.finding.ref}: {outcome.result.value}: {outcome.reason}")
+            counter.step(f"{each.finding.ref}: {_result(outcome)}: {outcome.reason}")
     return ended
 
 
@@ -103,9 +107,13 @@ def _sent_row(each: "Sent", outcome: "Outcome | None") -> list[str]:
     from remesh.cli.targets import short_name
 
     ref = each.finding.ref
-    result = outcome.result.value if outcome else ("joined" if each.joined else "sent")
+    result = _result(outcome) if outcome else ("joined" if each.joined else "sent")
     reason = outcome.reason if outcome else ""
     return [ref.namespace, short_name(ref.kind, ref.name), each.finding.id, result, each.task_id, reason]
+
+
+def _result(outcome: "Outcome") -> str:
+    return "not repaired: observe mode" if outcome.code in OBSERVED else outcome.result.value
 
 
 def _kept_row(each: "Kept") -> list[str]:
@@ -131,23 +139,25 @@ def _kept_document(each: "Kept") -> dict[str, Any]:
 
 
 def _problem(sent: "list[Sent]", kept: "list[Kept]", ended: "dict[str, Outcome]", timeout: float | None) -> str | None:
-    """What did not go well, in one line; None if nothing."""
-    from remesh.cli.dispatch import ENDED_WELL
+    """What was not repaired, in one line; None if nothing."""
+    from remesh.cli.dispatch import ENDED_WELL, FAILURES
     from remesh.cli.text import count
 
+    of = f"of {count(len(sent) + len(kept), 'target')}"
+    outcomes = [outcome for outcome in ended.values() if outcome.result not in ENDED_WELL]
+    observed = sum(1 for outcome in outcomes if outcome.code in OBSERVED)
+    failed = sum(1 for outcome in outcomes if outcome.result in FAILURES)
+    refused = len(outcomes) - observed - failed + sum(1 for each in kept if not each.fine)
+    late = len(sent) - len(ended) if timeout is not None else 0
     parts = []
-    refused = sum(1 for each in kept if not each.fine)
+    if observed:
+        parts.append(f"{observed} {of} not repaired: observe mode")
     if refused:
-        parts.append(f"{count(refused, 'object')} not repaired, for the reason given")
-    if timeout is not None:
-        failed = sum(1 for outcome in ended.values() if outcome.result not in ENDED_WELL)
-        late = len(sent) - len(ended)
-        if failed:
-            parts.append(f"{failed} of {count(len(sent), 'repair')} failed; see `remesh audit --finding ID`")
-        if late:
-            parts.append(
-                f"{late} of {count(len(sent), 'repair')} without outcome after {timeout:g} s; is a worker running?"
-            )
+        parts.append(f"{refused} {of} not repaired, for the reason given")
+    if failed:
+        parts.append(f"{failed} {of} not repaired: the repair failed; see `remesh audit --finding ID`")
+    if late:
+        parts.append(f"{late} {of} without outcome after {timeout:g} s; is a worker running?")
     return "; ".join(parts) or None
 
 

@@ -197,7 +197,7 @@ def test_repair_behind_a_dead_injector_touches_nothing_and_fails(
     answer = remesh("repair", "--all", "-n", namespace, "--wait")
     assert answer.code == 1
     assert "waiting" in answer.out
-    assert "1 of 1 repair failed" in answer.err
+    assert "1 of 1 target not repaired, for the reason given" in answer.err
     chain = stack.chain(stuck)
     assert RecordType.INTENT.value not in types(chain)
     assert client.pods(namespace) == []
@@ -260,6 +260,18 @@ def test_a_policy_that_observes_repairs_nothing(
     assert answer.code == 2
     assert "observe" in answer.line
     assert stack.records() == []
+
+
+def test_what_observing_workers_leave_alone_is_no_failed_repair(
+    remesh: Remesh, bed: TestBed, namespace: str, bare: str, stack: Stack
+) -> None:
+    stack.policy('mode = "observe"\n')
+    stack.start_worker()
+    answer = remesh("repair", f"pod/{bare}", "-n", namespace, "--wait")
+    assert answer.code == 1
+    assert "not repaired: observe mode" in answer.out
+    assert "1 of 1 target not repaired: observe mode" in answer.err
+    assert "fail" not in answer.err
 
 
 def test_a_quarantined_owner_is_left_alone_until_it_is_cleared(

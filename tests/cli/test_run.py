@@ -111,7 +111,7 @@ def test_run_observing_writes_nothing_to_the_cluster(bed: SimCluster, tmp_path: 
     running = start_run(bed, tmp_path, "--observe")
     assert "mode=observe" in running.text
     assert "mode=repair" not in running.text
-    assert running.end(signal.SIGTERM) == 130
+    assert running.end(signal.SIGTERM) == 143
 
 
 def _namespace_of(record: dict[str, Any]) -> str:

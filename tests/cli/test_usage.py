@@ -10,7 +10,7 @@ from remesh import __version__, errors
 from remesh.cli import exits
 from remesh.cli.app import COMMANDS
 from remesh.sim import SimCluster
-from tests.cli.conftest import Remesh, kubeconfig, run_apart
+from tests.cli.conftest import ROOT, Remesh, kubeconfig, run_apart
 
 CLUSTER_COMMANDS = (("scan",), ("explain", "rs/a"), ("plan",), ("repair", "--all"))
 
@@ -95,7 +95,13 @@ def test_an_unexpected_error_is_one_line(remesh: Remesh, monkeypatch: pytest.Mon
     )
 
 
+def test_the_readme_repeats_the_exit_codes() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"| {code} | {meaning} |" in readme for code, meaning in exits.TABLE)
+
+
 def test_version_in_every_format(remesh: Remesh) -> None:
+    assert remesh("--version").out == f"remesh {__version__}\n"
     assert remesh("version").out == f"remesh {__version__}\n"
     assert json.loads(remesh("version", "-o", "json").out) == {"version": __version__}
     assert json.loads(remesh("-o", "jsonl", "version").out) == {"version": __version__}
