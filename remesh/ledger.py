@@ -25,6 +25,7 @@ Every method raises BrokerUnreachable without an answer, and BrokerError if the 
     gates                      injector → GateState
     outcome:<finding>          last Outcome                                             a day
     brake:<injector>           see `remesh.ledger_brake`
+    owed                       see `remesh.ledger_owed`
 """
 
 import json
@@ -40,6 +41,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from remesh import ledger_lua as lua
 from remesh import logs
 from remesh.ledger_brake import Brakes
+from remesh.ledger_owed import Owed
 from remesh.models import Finding, Outcome
 from remesh.policy import WindowPolicy
 from remesh.redisdb import VISIBILITY_TIMEOUT_SECONDS, RedisClient, key_base, translated
@@ -168,6 +170,7 @@ class Ledger:
         self._redis = redis
         self._base = key_base(prefix, cluster)
         self.brakes = Brakes(redis, self._base)
+        self.owed = Owed(redis, self._base)
         script = redis.register_script
         self._open = script(lua.OPEN)
         self._close = script(lua.CLOSE)

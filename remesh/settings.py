@@ -32,6 +32,9 @@ class Settings(BaseSettings):
     """Folder of mesh profiles that add to or override the shipped ones."""
     allow_unsafe_broker: bool = False
     """Start although Redis has no AOF or may evict keys. Tasks and trail can then be lost."""
+    signing_key: SecretStr | None = Field(default=None, min_length=16)
+    """Key of the workers, the same for all of them and not in Redis: only with it one worker brings back a pod without
+    a controller that another one evicted. At least 16 characters."""
     log_format: str = Field(default="text", pattern="^(text|json)$")
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 

@@ -112,6 +112,7 @@ class Stack:
             "REMESH_CLUSTER": CLUSTER,
             "REMESH_KUBECONFIG": str(self.bed.kubeconfig),
             "REMESH_REDIS_URL": self.redis.url,
+            "REMESH_SIGNING_KEY": "a key of all workers of a test",
             "REMESH_HEARTBEAT": str(self.folder / "heartbeat.json"),
             "PYTHONPATH": str(ROOT),
             **self.settings_extra,

@@ -17,6 +17,7 @@ from remesh.errors import ConfigError, RemeshError
 from remesh.queue import make_app
 from remesh.settings import Settings, read_settings
 from workers.context import CRASH_VARIABLE, ContextSource, build_context
+from workers.owed import Sweeper
 from workers.tasks import register
 
 log = logs.get("worker")
@@ -86,6 +87,21 @@ def check_before_start(**_: Any) -> None:
         _refused(error)
 
 
+_sweeper = Sweeper(_contexts)
+
+
+@signals.worker_ready.connect(weak=False)
+def look_after_what_is_owed(**_: Any) -> None:
+    """From now on, and until the worker ends."""
+    _sweeper.start()
+
+
+@signals.worker_shutting_down.connect(weak=False)
+def end_looking_after(**_: Any) -> None:
+    """What is under way goes on; nothing else is begun."""
+    _sweeper.stop()
+
+
 def check(settings: Settings, contexts: ContextSource) -> None:
     """Load policy, profiles and cluster access, and see that the broker keeps what it is given.
 
@@ -97,6 +113,8 @@ def check(settings: Settings, contexts: ContextSource) -> None:
         for problem in redisdb.require_safe(report, allow_unsafe=settings.allow_unsafe_broker):
             log.warning("unsafe broker allowed", problem=problem)
     log.info("worker starts", version=__version__, cluster=settings.cluster, mode=context.policy.mode.value)
+    if context.policy.repair.bare_pods and not context.signing_key:
+        log.warning("pods without a controller are lost with the worker that evicted them", set="REMESH_SIGNING_KEY")
     if os.environ.get(CRASH_VARIABLE):
         log.warning("this worker will kill itself", at=os.environ[CRASH_VARIABLE])
 

@@ -53,14 +53,13 @@ class Chain:
 
     def write_outcome(self, outcome: Outcome) -> None:
         """The end of this attempt; the watcher reads it back from `details`."""
-        self.write(
-            RecordType.OUTCOME, code=outcome.code, reason=outcome.reason, details=outcome.model_dump(mode="json")
-        )
+        details = outcome.model_dump(mode="json")
+        self.write(RecordType.OUTCOME, code=outcome.code, reason=outcome.reason, details=details)
 
     def outcome(self) -> Outcome | None:
         """The outcome of this very attempt, if it stands already: the task was delivered once more."""
         for record in self._of(RecordType.OUTCOME):
-            if self._is_mine(record):
+            if self._is_mine(record) and record.task_id:  # the watcher's own, without a task, are no end of a repair
                 return _outcome(record)
         return None
 

@@ -23,6 +23,7 @@ from remesh.kube.probe import Injected, ProbeResult, probe
 from remesh.kube.transport import KubeClient
 from remesh.ledger import Failures, Ledger, Quarantine
 from remesh.ledger_brake import Brakes
+from remesh.ledger_owed import Owed
 from remesh.meshes import Profiles, load_profiles
 from remesh.models import AuditRecord, ObjectRef, Outcome
 from remesh.objects import OwnerReference, Pod, Workload
@@ -30,6 +31,7 @@ from remesh.observe import View
 from remesh.policy import Policy, WindowPolicy, load_policy
 from remesh.settings import Settings
 from workers.recent import Recent
+from workers.trust import Memory
 
 VIEW_SECONDS = 2.0  # age up to which namespaces and webhook configurations are believed; repairs come in bursts
 
@@ -110,6 +112,10 @@ class LedgerPort(Protocol):
     @property
     def brakes(self) -> Brakes:
         """The brakes on evictions."""
+
+    @property
+    def owed(self) -> Owed:
+        """What was taken away and has to be brought back."""
 
     def lease(self, uid: str, seconds: float) -> LeasePort | None:
         """Take the object, or None if another worker has it."""
@@ -196,6 +202,10 @@ class RepairContext:
     pods: PodPort
     clock: Clock = field(default_factory=Clock)
     recent: Recent = field(default_factory=Recent)
+    memory: Memory = field(default_factory=Memory)
+    signing_key: bytes = field(
+        default=b"", repr=False
+    )  # empty: a manifest in Redis is believed by its own process only
 
 
 def build_context(settings: Settings) -> RepairContext:
@@ -219,6 +229,7 @@ def build_context(settings: Settings) -> RepairContext:
         policy=policy,
         profiles=profiles,
         pods=cluster,
+        signing_key=settings.signing_key.get_secret_value().encode() if settings.signing_key else b"",
     )
 
 

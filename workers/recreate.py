@@ -25,6 +25,7 @@ def recreate(request: RepairRequest, ctx: RepairContext, lease: LeasePort, task_
     Raises BrokerError if trail or ledger cannot be read or written.
     """
     attempt = Attempt(request, ctx, lease, task_id, progress)
+    attempt.owed = attempt.acted = attempt.begun is not None and attempt.begun.code == "recreate"
     done = attempt.chain.outcome()
     if done is not None:
         attempt.ending.settle_again(done)
@@ -43,6 +44,7 @@ def _run(attempt: Attempt) -> Verdict:
     found = _read(attempt)
     if isinstance(found, Verdict):
         return _resume(attempt, found)
+    attempt.owed = attempt.acted = False
     return Alone(attempt).run(found) if found.metadata.controller is None else Eviction(attempt).run(found)
 
 

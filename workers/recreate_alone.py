@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from remesh import logs
 from remesh.classify import classify
-from remesh.errors import ClusterError, Conflict, NotFound
+from remesh.errors import BrokerError, ClusterError, Conflict, NotFound
 from remesh.kube.manifest import restorable, shape_hash, withheld
 from remesh.kube.probe import ProbeResult
 from remesh.ledger import DAY, MANIFEST_SECONDS
@@ -22,7 +22,8 @@ from workers.context import Step, reached
 from workers.recreate_attempt import Attempt, repairable
 from workers.recreate_proof import from_proof, judge_all
 from workers.recreate_verify import Seen, Sight, wait
-from workers.verdicts import RESTORE_PENDING, Verdict
+from workers.trust import forbidden, mismatch, signature, signed
+from workers.verdicts import MANIFEST_LOST, PERSON_NEEDED, RESTORE_PENDING, Verdict
 from workers.verify import FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
 
 log = logs.get("worker.recreate")
@@ -54,14 +55,40 @@ class Alone:
     def resume(self, intent: AuditRecord, gone: Verdict) -> Verdict:
         """It was evicted, and nobody knows whether it is back: go on until it is."""
         attempt = self._attempt
-        kept = self._ctx.ledger.manifest(self._ref.uid)
+        attempt.owed = attempt.in_debt = True
+        attempt.take_over(intent)
+        own = self._ctx.memory.recall(self._ref.uid)
+        kept = own or self._ctx.ledger.manifest(self._ref.uid)
         if kept is None:
             lost = "; its manifest is not kept any longer, so a person has to create it again"
-            return Verdict(Result.FAILED, "manifest_lost", f"evicted, and {gone.reason}{lost}")
-        self._manifest, self._digest = kept
-        attempt.take_over(intent)
-        attempt.owed = True
+            return Verdict(Result.FAILED, MANIFEST_LOST, f"evicted, and {gone.reason}{lost}")
+        manifest, self._digest = kept
+        refused = forbidden(self._ctx.policy, attempt.request)
+        refused = refused or mismatch(attempt.request, intent, manifest, self._digest)
+        if refused:
+            return self._leave_to_a_person(refused)
+        if own is None and not self._ctx.signing_key:
+            self._problem = "another worker evicted it, and without REMESH_SIGNING_KEY only that one creates it again"
+            return self._there() or self._pending()
+        if own is None and not signed(self._ctx.signing_key, attempt.request, intent, manifest, self._digest):
+            return self._leave_to_a_person("its intent is not signed by this worker's key")
+        self._manifest = manifest
         return self._bring_back() or self._verify()
+
+    def _there(self) -> Verdict | None:
+        """The verdict on a pod of its name, if one is back without our doing."""
+        found = self._by_name()
+        if found is None or found.metadata.uid == self._ref.uid:
+            return None
+        self._attempt.owed = False
+        return self._verify()
+
+    def _leave_to_a_person(self, why: str) -> Verdict:
+        found = self._there()
+        if found is not None:
+            return found
+        reason = f"evicted, and not created again: {why}. A person has to: see manifest:{self._ref.uid} in the ledger"
+        return Verdict(Result.FAILED, PERSON_NEEDED, reason)
 
     def _shown(self, text: str) -> str:
         return withheld(text, self._manifest) if self._manifest else text
@@ -105,12 +132,16 @@ class Alone:
             return braked
         self._digest = self._ctx.ledger.keep_manifest(self._ref.uid, self._manifest)
         reached(Step.MANIFEST_KEPT)
-        kept = {"digest": self._digest, "kept_days": KEPT_DAYS, "sensitive": True}
+        self._ctx.ledger.owed.keep(self._attempt.request)
+        self._attempt.in_debt = True
+        name = signature(self._ctx.signing_key, self._attempt.request, self._digest, self._manifest)
+        kept = {"digest": self._digest, "kept_days": KEPT_DAYS, "sensitive": True, "signature": name}
         reason = "evict it and create it again from its manifest, because it has no controller that would"
         verdict = self._attempt.intend("recreate", reason, {"manifest": kept})
         if verdict is not None:
             return verdict
         self._attempt.owed = True
+        self._ctx.memory.keep(self._ref.uid, self._manifest, self._digest)
         verdict = self._attempt.evict(pod, self._version)
         if verdict is not None:
             self._attempt.owed = False
@@ -122,7 +153,7 @@ class Alone:
         clock, pause = self._ctx.clock, FIRST_PAUSE_SECONDS
         end = clock.monotonic() + self._ctx.policy.repair.verify_seconds
         while True:
-            self._attempt.hold()  # if it is lost, another worker does the same, and one of both finds the name taken
+            self._hold_if_possible()
             verdict = self._try_once()
             if verdict is not None or not self._problem:
                 return verdict
@@ -130,6 +161,13 @@ class Alone:
                 return self._pending()
             clock.sleep(pause)
             pause = min(LONGEST_PAUSE_SECONDS, pause * 1.5)
+
+    def _hold_if_possible(self) -> None:
+        """If it is lost, another worker does the same, and one of both finds the name taken."""
+        try:
+            self._attempt.hold()
+        except BrokerError as error:
+            log.warning("lease not renewed", finding=self._attempt.request.finding_id, error=str(error))
 
     def _try_once(self) -> Verdict | None:
         """Sets the problem, or clears it once a pod is there."""
@@ -150,11 +188,10 @@ class Alone:
     def _create(self) -> None:
         self._attempt.progress("creating", {})
         made = self._ctx.pods.create_pod(self._manifest)
-        self._attempt.owed = False
         reached(Step.CREATED)
         details = {"uid": made.metadata.uid, "digest": self._digest}
         reason = f"created {self._ref.name} again from its manifest"
-        self._attempt.chain.write(RecordType.ACTION, step="created", code="created", reason=reason, details=details)
+        self._attempt.did("created", reason, details)
 
     def _namespace_gone(self, error: ClusterError) -> Verdict | None:
         gone = isinstance(error, NotFound) or classify(error.message) is FailureClass.NAMESPACE_TERMINATING
@@ -170,8 +207,8 @@ class Alone:
             f"create it: its manifest is kept in the ledger for {KEPT_DAYS} days under manifest:{self._ref.uid} "
             f"(digest {self._digest})"
         )
-        self._attempt.chain.write(RecordType.NOTE, step=RESTORE_PENDING, code=RESTORE_PENDING, reason=reason)
         log.warning("pod not back yet", finding=self._attempt.request.finding_id, object=str(self._ref))
+        self._attempt.chain.write(RecordType.NOTE, step=RESTORE_PENDING, code=RESTORE_PENDING, reason=reason)
         return Verdict(Result.ERROR, RESTORE_PENDING, reason)
 
     def _by_name(self) -> Pod | None:

@@ -5,13 +5,13 @@ one effect, and says by a `Verdict` why the repair ends with it, or by None that
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from remesh import logs
 from remesh.classify import classify
 from remesh.decide import decide, expected_sidecars
-from remesh.errors import BrokerError, ClusterError, ClusterUnreachable, NotFound, Rejected, Throttled
+from remesh.errors import BrokerError, ClusterError, ClusterUnreachable, NotFound, Rejected, Throttled, UsageError
 from remesh.fingerprint import fingerprint_around
 from remesh.kube.probe import ProbeResult
 from remesh.meshes import MeshProfile
@@ -36,9 +36,20 @@ from workers.context import LeasePort, RepairContext, Step, reached
 from workers.ending import USED_UP, Ending, in_quarantine
 from workers.recreate_proof import from_proof
 from workers.recreate_verify import Seen
-from workers.verdicts import NOT_READY_YET, RESTORE_PENDING, Verdict, leaves_for_another_try, works_again_later
+from workers.verdicts import (
+    MANIFEST_LOST,
+    NOT_READY_YET,
+    PERSON_NEEDED,
+    RESTORE_PENDING,
+    Verdict,
+    leaves_for_another_try,
+    works_again_later,
+)
 
 log = logs.get("worker.recreate")
+
+GIVEN_UP: Final = frozenset({PERSON_NEEDED, MANIFEST_LOST, "namespace_terminating"})
+"""Codes with which a pod that was evicted is not created again. With any other one the tries go on."""
 
 Progress = Callable[[str, dict[str, int]], None]
 
@@ -63,6 +74,8 @@ class Attempt:
         self.proof: ProbeResult | None = None
         self.acted = False  # True once anything may have been written to the cluster
         self.owed = False  # True from when it may be gone until remesh has created it again
+        self._unwritten: list[tuple[str, str, dict[str, Any]]] = []  # records of actions that wait for the trail
+        self.in_debt = False  # True once the ledger says that it may be owed
         self.slot_of = ""  # UID of the owner whose slot it holds
         self.braked = False  # True once it counts as on its way with the brake of its injector
         self.was_ready = True  # the pod, when it was evicted
@@ -181,16 +194,25 @@ class Attempt:
         return None
 
     def take_over(self, intent: AuditRecord) -> None:
-        """What a dead worker evicted is this one's now, as its intent says. Raises UsageError for an unknown mesh."""
+        """What a dead worker evicted is this one's now, as its intent says."""
         told, ending = intent.details, self.ending
         self.acted = self.braked = True
         self.was_ready = told.get("was_ready") is not False
         self.notes.append("evicted by a worker that could not end it; nothing else was evicted")
-        self.sidecars = [self.ctx.profiles.by_name(str(name)) for name in told.get("sidecars", ())]
+        self.sidecars = self._profiles(told.get("sidecars", ()))
         self.chain.owner = intent.owner
         ending.injector_key = str(told.get("injector", ""))
         ending.template_hash = str(told.get("template_hash", ""))
         ending.evidence["webhooks"] = str(told.get("webhooks", ""))
+
+    def _profiles(self, names: Iterable[object]) -> list[MeshProfile]:
+        """Raises UsageError for an unknown mesh; but what is owed comes back with or without its profile."""
+        try:
+            return [self.ctx.profiles.by_name(str(name)) for name in names]
+        except UsageError:
+            if not self.owed:
+                raise
+            return []
 
     def evict(self, pod: Pod, resource_version: str = "") -> Verdict | None:
         """Evict it through the Eviction API, bound to its UID. Raises ClusterError if it may have happened."""
@@ -210,8 +232,18 @@ class Attempt:
             raise
         self.acted = True
         reached(Step.EVICTED)
-        self.chain.write(RecordType.ACTION, step="evicted", code="evicted", reason=f"evicted {self.ref.name}")
+        self.did("evicted", f"evicted {self.ref.name}")
         return None
+
+    def did(self, code: str, reason: str, details: dict[str, Any] | None = None) -> None:
+        """Write down what was done. While it is owed, bringing it back goes first and a trail that fails waits."""
+        try:
+            self.chain.write(RecordType.ACTION, step=code, code=code, reason=reason, details=details)
+        except BrokerError as error:
+            if not self.owed:
+                raise
+            self._unwritten.append((code, reason, details or {}))
+            log.warning("an action is written down later", finding=self.request.finding_id, code=code, error=str(error))
 
     def _blocked(self, error: Throttled, pod: Pod) -> str:
         names = [found[1] for text in error.budgets if (found := _BUDGET_NAME.search(text))] or self._budgets(pod)
@@ -258,8 +290,8 @@ class Attempt:
 
     def end(self, verdict: Verdict) -> Outcome:
         """The outcome, written down unless it is left for another try."""
-        if self.owed and self.acted and leaves_for_another_try(verdict):
-            verdict = Verdict(verdict.result, RESTORE_PENDING, verdict.reason)
+        if self.owed and self.acted and verdict.code not in GIVEN_UP:
+            verdict = Verdict(Result.ERROR, RESTORE_PENDING, verdict.reason)
         outcome = Outcome(
             finding_id=self.request.finding_id,
             result=verdict.result,
@@ -275,7 +307,24 @@ class Attempt:
             self._give_slot_back()
         if self.braked and not (again and self.acted):
             self._tell_brake(outcome)
-        return outcome if again else self.ending.conclude(outcome)
+        if again:
+            return outcome
+        for code, why, details in self._unwritten:
+            self.chain.write(RecordType.ACTION, step=code, code=code, reason=why, details=details)
+        outcome = self.ending.conclude(outcome)
+        if self.in_debt:
+            self._settle_debt(outcome)
+        return outcome
+
+    def _settle_debt(self, outcome: Outcome) -> None:
+        """It is back, was never taken away, or a person is told."""
+        if outcome.acted and self.owed:
+            say_person_needed(outcome, self.request)
+        self.ctx.memory.forget(self.ref.uid)
+        try:
+            self.ctx.ledger.owed.settle(self.ref.uid)
+        except BrokerError as error:
+            log.warning("a debt was not struck off", finding=self.request.finding_id, error=str(error))
 
     def _tell_brake(self, outcome: Outcome) -> None:
         good = came_back(outcome, was_ready=self.was_ready)
@@ -295,6 +344,17 @@ class Attempt:
 def repairable(decision: Decision) -> bool:
     """True if recreating the pod is right, now or once its injector works."""
     return Action.RECREATE_POD in (decision.action, decision.after_recovery)
+
+
+def say_person_needed(outcome: Outcome, request: RepairRequest) -> None:
+    """Loud: a pod is gone, and nobody but a person brings it back."""
+    log.error(
+        "a pod was evicted and is not created again: a person is needed",
+        finding=outcome.finding_id,
+        object=str(request.ref),
+        code=outcome.code,
+        reason=outcome.reason,
+    )
 
 
 def came_back(outcome: Outcome, *, was_ready: bool) -> bool | None:

@@ -41,7 +41,8 @@ from workers.context import LeasePort, RepairContext, Step, reached
 from workers.ending import USED_UP, Ending, in_quarantine
 from workers.nudge import NUDGE_ANNOTATION, Nudge, left_on
 from workers.recreate import recreate
-from workers.verdicts import Verdict, from_error, from_probe, leaves_for_another_try
+from workers.recreate_attempt import say_person_needed
+from workers.verdicts import PERSON_NEEDED, RESTORE_PENDING, Verdict, from_error, from_probe, leaves_for_another_try
 from workers.verify import Sight, Tally, active, tally, watch
 
 log = logs.get("worker")
@@ -74,7 +75,18 @@ def repair(request: RepairRequest, ctx: RepairContext, *, task_id: str = "", pro
         finally:
             _let_go(lease)
     except RemeshError as error:
-        return _outcome(request, from_error(error))
+        return _outcome(request, _unless_owed(request, ctx, from_error(error)))
+
+
+def _unless_owed(request: RepairRequest, ctx: RepairContext, verdict: Verdict) -> Verdict:
+    """Trail or ledger failed: if the pod may be gone by our doing, the tries must not end soon."""
+    if request.action is not Action.RECREATE_POD or not ctx.policy.repair.bare_pods:
+        return verdict
+    try:
+        owed = ctx.memory.recall(request.ref.uid) is not None or ctx.ledger.owed.has(request.ref.uid)
+    except BrokerError:
+        owed = True  # perhaps
+    return Verdict(Result.ERROR, RESTORE_PENDING, verdict.reason) if owed else verdict
 
 
 def give_up(request: RepairRequest, ctx: RepairContext, outcome: Outcome, *, task_id: str = "") -> None:
@@ -87,14 +99,22 @@ def give_up(request: RepairRequest, ctx: RepairContext, outcome: Outcome, *, tas
     if outcome.result is Result.SKIPPED:
         chain.write(RecordType.REFUSAL, step=outcome.code, code=outcome.code, reason=outcome.reason)
         return
+    begun = chain.unfinished_intent()
+    lost = outcome.code == RESTORE_PENDING and begun is not None and begun.code == "recreate"
+    if lost:
+        reason = f"{outcome.reason}; it was tried long enough: a person has to create it again"
+        outcome = outcome.model_copy(update={"code": PERSON_NEEDED, "reason": reason})
     chain.write_outcome(outcome)
-    _tell_brake(request, ctx, chain)
+    if lost:
+        say_person_needed(outcome, request)
+        ctx.memory.forget(request.ref.uid)
+        ctx.ledger.owed.settle(request.ref.uid)
+    _tell_brake(request, ctx, begun)
     ctx.ledger.set_outcome(outcome)
 
 
-def _tell_brake(request: RepairRequest, ctx: RepairContext, chain: Chain) -> None:
+def _tell_brake(request: RepairRequest, ctx: RepairContext, intent: AuditRecord | None) -> None:
     """A pod was evicted, and nobody saw what came: that is no reason to evict another one."""
-    intent = chain.unfinished_intent()
     if request.action is Action.RECREATE_POD and intent is not None:
         key = str(intent.details.get("injector", "")) or request.mesh
         ctx.ledger.brakes.tell(key, request.ref.uid, False, ctx.policy.repair.cooldown_seconds)

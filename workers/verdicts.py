@@ -35,6 +35,9 @@ NOT_REPLACED: Final = "not_replaced"  # evicted, and nothing came
 STILL_TERMINATING: Final = "still_terminating"  # evicted, and nothing can be seen of a replacement yet
 RESTORE_PENDING: Final = "restore_pending"  # evicted, and remesh itself has to create it again
 
+PERSON_NEEDED: Final = "person_needed"  # evicted, and remesh will not or cannot create it again
+MANIFEST_LOST: Final = "manifest_lost"  # evicted, and nobody knows any more what it was
+
 # Soon over, and not the object's fault: tried again by the same task before anybody else hears of it.
 _PASSING: Final = frozenset(
     {

@@ -301,6 +301,7 @@ class PodWorld:
             profiles=PROFILES,
             pods=self.cluster,
             clock=self.clock,
+            signing_key=b"a key of all workers",
         )
 
     def never(self) -> Any:
@@ -312,7 +313,7 @@ class PodWorld:
 
     def another_worker(self) -> RepairContext:
         """The context of a second process: it remembers nothing."""
-        return replace(self.ctx, recent=type(self.ctx.recent)())
+        return replace(self.ctx, recent=type(self.ctx.recent)(), memory=type(self.ctx.memory)())
 
     def types(self) -> list[str]:
         return [record.type.value for record in self.trail.read()]

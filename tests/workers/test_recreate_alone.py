@@ -86,11 +86,9 @@ def test_its_manifest_is_kept_before_it_is_evicted_and_the_intent_names_it_by_di
 
     [(manifest, digest)] = kept
     assert manifest["spec"]["containers"] == RAW["spec"]["containers"]
-    assert world.records(RecordType.INTENT)[0].details["manifest"] == {
-        "digest": digest,
-        "kept_days": 30,
-        "sensitive": True,
-    }
+    told = world.records(RecordType.INTENT)[0].details["manifest"]
+    assert {**told, "signature": ""} == {"digest": digest, "kept_days": 30, "sensitive": True, "signature": ""}
+    assert told["signature"]
 
 
 def everything_seen(world: d.PodWorld, outcome: Any, caplog: pytest.LogCaptureFixture) -> str:
@@ -220,6 +218,7 @@ def test_a_trail_that_breaks_after_the_eviction_does_not_end_the_restoring(world
     outcome = repair(d.a_request(), world.ctx)
     assert (outcome.result, outcome.code) == (Result.ERROR, "restore_pending")
     assert retries_for(outcome) == RESTORE_RETRIES
+    assert len(world.cluster.created) == 1
 
     world.trail.refuses = frozenset()
     assert repair(d.a_request(), world.another_worker()).result is Result.HEALED
@@ -233,6 +232,9 @@ def test_a_later_attempt_goes_on_where_the_last_one_gave_up(world: d.PodWorld) -
     outcome = repair(d.a_request(), world.ctx)
     give_up(d.a_request(), world.ctx, outcome)
     world.cluster.create_errors.clear()
+    [said] = world.records(RecordType.OUTCOME)
+    assert (said.code, "a person has to" in said.reason) == ("person_needed", True)
+    assert not world.ledger.owed.has("uid-0")
 
     assert repair(d.a_request(attempt=2), world.another_worker()).result is Result.HEALED
     assert len(world.cluster.created) == 1
@@ -267,7 +269,7 @@ def test_a_manifest_that_is_lost_is_said_to_be_lost(world: d.PodWorld) -> None:
     repair(d.a_request(), world.ctx)
     world.redis.delete("remesh:{test}:manifest:uid-0")
 
-    outcome = repair(d.a_request(), world.ctx)
+    outcome = repair(d.a_request(), world.another_worker())
 
     assert (outcome.result, outcome.code) == (Result.FAILED, "manifest_lost")
     assert "a person has to create it again" in outcome.reason
