@@ -274,6 +274,8 @@ class Outcome(BaseModel):
     ready: int = 0
     bare: int = 0  # pods that appeared without the mark
     acted: bool = False  # True if anything was written to the cluster
+    # What failures and quarantine are counted by, as `<uid>:<template hash>`; empty if the object was never read.
+    account: str = ""
 
 
 class RecordType(StrEnum):

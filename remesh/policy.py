@@ -39,6 +39,14 @@ class Scope(Section):
     namespaces: tuple[str, ...] = ()
     """If not empty, only these namespaces are repaired."""
 
+    def bars(self, namespace: str) -> str:
+        """Why nothing may be written in this namespace; empty if it may."""
+        if namespace in self.protected_namespaces:
+            return f"{namespace} is protected"
+        if self.namespaces and namespace not in self.namespaces:
+            return f"{namespace} is not among the policy's namespaces"
+        return ""
+
 
 class Detection(Section):
     """When a workload counts as stuck."""

@@ -43,7 +43,8 @@ class Ending:
 
         Raises BrokerError if it could not be written.
         """
-        outcome = self._count_failure(outcome)
+        account = f"{self.account}:{self.template_hash}" if self.template_hash else ""
+        outcome = self._count_failure(outcome.model_copy(update={"account": account}))
         self._chain.write_outcome(outcome)
         reached(Step.OUTCOME_WRITTEN)
         self._quietly(self._settle, outcome)

@@ -4,6 +4,7 @@ Used by `workers.repair` alone. It guarantees that the annotation is taken off o
 there, `kubectl rollout undo` would copy it to the Deployment. Taking it off is a second nudge, for free.
 """
 
+import re
 from typing import Final
 
 from remesh import logs
@@ -18,6 +19,9 @@ log = logs.get("worker.nudge")
 NUDGE_ANNOTATION: Final = "remesh.dev/nudge"
 # Pauses between tries to take it off. An API server that restarts is mostly back by then.
 PAUSES_SECONDS: Final = (0.2, 0.5, 1.0, 2.0)
+
+
+_FINDING_ID: Final = re.compile(r"f-[0-9a-f]{1,32}")
 
 
 class Nudge:
@@ -77,5 +81,9 @@ class Nudge:
 
 
 def left_on(workload: Workload) -> bool:
-    """True if the object carries the annotation: a worker died before it took it off."""
-    return NUDGE_ANNOTATION in (workload.metadata.annotations or {})
+    """True if the object carries the annotation as a worker sets it, who died before it took it off.
+
+    Any other value somebody else has set, and it is theirs.
+    """
+    value = (workload.metadata.annotations or {}).get(NUDGE_ANNOTATION)
+    return value is not None and bool(_FINDING_ID.fullmatch(value))

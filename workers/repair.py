@@ -293,7 +293,7 @@ class _Repair:
         """Remove what a dead worker left, unless this run has nudged and so removed it."""
         if not left_on(self._workload) or self._nudge.written or self._ctx.policy.mode is Mode.OBSERVE:
             return
-        if not self._lease.renew(LEASE_SECONDS):
+        if self._ctx.policy.scope.bars(self._ref.namespace) or not self._lease.renew(LEASE_SECONDS):
             return
         reason = f"remove the {NUDGE_ANNOTATION} that a worker left behind"
         self._chain.write(RecordType.INTENT, step="cleanup", code="cleanup", reason=reason, details=self._intended())

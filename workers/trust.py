@@ -52,16 +52,11 @@ def signature(key: bytes, request: RepairRequest, digest: str, manifest: Mapping
 
 def forbidden(policy: Policy, request: RepairRequest) -> str:
     """Why the policy does not allow to create this pod again; empty if it does."""
-    namespace, scope = request.ref.namespace, policy.scope
     if policy.mode is not Mode.REPAIR:
         return f"the policy's mode is {policy.mode.value}"
     if not policy.repair.bare_pods:
         return "the policy does not allow it (repair.bare_pods)"
-    if namespace in scope.protected_namespaces:
-        return f"{namespace} is protected"
-    if scope.namespaces and namespace not in scope.namespaces:
-        return f"{namespace} is not among the policy's namespaces"
-    return ""
+    return policy.scope.bars(request.ref.namespace)
 
 
 def mismatch(request: RepairRequest, intent: AuditRecord, manifest: Mapping[str, Any], digest: str) -> str:

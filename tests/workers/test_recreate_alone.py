@@ -284,11 +284,14 @@ def test_a_pod_that_comes_back_bare_again_and_again_is_quarantined_by_its_name(w
         pod = world.cluster.pods["web-0"]
         world.cluster.raw["metadata"]["uid"] = pod.metadata.uid
         ref = d.a_request().ref.model_copy(update={"uid": pod.metadata.uid})
-        results.append(repair(d.a_request(ref=ref, finding_id=f"f-0{number}"), world.ctx).result)
+        outcome = repair(d.a_request(ref=ref, finding_id=f"f-0{number}"), world.ctx)
+        results.append(outcome.result)
 
     assert results == [Result.FAILED, Result.QUARANTINED, Result.QUARANTINED]
     assert len(world.cluster.evicted) == 2
-    assert [held.uid for held in world.ledger.quarantines()] == ["pod:shop:web-0"]
+    [held] = world.ledger.quarantines()
+    assert held.uid == "pod:shop:web-0"
+    assert outcome.account == f"{held.uid}:{held.template_hash}"  # also of one that was only found in quarantine
 
 
 def test_a_pod_that_somebody_created_meanwhile_is_only_verified(world: d.PodWorld) -> None:

@@ -437,3 +437,46 @@ def test_the_window_shrinks_when_the_injector_fails_again(world: d.World) -> Non
 
     key = "linkerd/linkerd-proxy-injector"
     assert world.ledger.window_size(key, world.policy.window) < world.policy.window.initial
+
+
+# What is not ours to clean up
+
+
+@pytest.mark.parametrize("value", ["x", "f-", "yes please", "f-0000 ", "F-0000"])
+def test_an_annotation_that_no_worker_has_set_is_left_where_it_is(world: d.World, value: str) -> None:
+    world.cluster.found = d.a_replica_set(0, message="", annotations={nudge.NUDGE_ANNOTATION: value})
+
+    repair(d.a_request(), world.ctx)
+
+    assert world.cluster.writes == []
+    assert world.cluster.annotated
+
+
+@pytest.mark.parametrize("scope", [{"protected_namespaces": ("shop",)}, {"namespaces": ("other",)}])
+def test_nothing_is_cleaned_up_in_a_namespace_that_is_not_to_be_touched(
+    world: d.World, scope: dict[str, tuple[str, ...]]
+) -> None:
+    world.policy = Policy.model_validate({"scope": scope})
+    world.cluster.found = d.a_replica_set(0, message="", annotations={nudge.NUDGE_ANNOTATION: "f-0000"})
+
+    repair(d.a_request(), world.ctx)
+
+    assert world.cluster.writes == []
+    assert world.records(RecordType.INTENT) == []
+
+
+def test_what_a_worker_left_on_an_object_that_is_healthy_by_now_is_cleaned_up(world: d.World) -> None:
+    world.cluster.found = d.a_replica_set(0, message="", annotations={nudge.NUDGE_ANNOTATION: "f-0000"})
+
+    repair(d.a_request(), world.ctx)
+
+    assert world.cluster.writes == [None]
+
+
+def test_an_outcome_names_the_account_that_its_failure_was_counted_by(world: d.World) -> None:
+    world.policy = Policy(repair=RepairPolicy(max_attempts=1))
+    world.cluster.obey = lambda cluster: cluster.create_missing(marked=False)
+
+    outcome = repair(d.a_request(), world.ctx)
+
+    assert (outcome.result, outcome.account) == (Result.QUARANTINED, "uid-web:t-1")
