@@ -340,7 +340,7 @@ def test_pods_whose_owner_is_nobody_are_reported_and_stay(lax: Scene) -> None:
 
     outcomes = drive(scene, pods)
 
-    assert {outcome.code for outcome in outcomes.values()} <= {"owner_gone", "gone", "being_deleted"}
+    assert {outcome.code for outcome in outcomes.values()} <= {"owner_gone", "no_controller", "gone", "being_deleted"}
     assert outcomes["stray-0"].code == "owner_gone"
     assert all(outcome.reason and not outcome.acted for outcome in outcomes.values())
     assert evicted(scene) == []
