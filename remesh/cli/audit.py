@@ -55,9 +55,9 @@ def audit(
     if follow:
         _follow(session.trail, query, output)
     else:
-        _print(
-            list(query.records(session.trail)) if output is not Output.JSONL else query.records(session.trail), output
-        )
+        found = query.records(session.trail)
+        empty = f"No records of this kind in the trail of cluster {session.settings.cluster!r}."
+        _print(found if output is Output.JSONL else list(found), output, empty)
 
 
 class _Query:
@@ -127,7 +127,7 @@ def _same(candidate: "ObjectRef | None", wanted: "ObjectRef") -> bool:
     return (candidate.kind, candidate.namespace, candidate.name) == (wanted.kind, wanted.namespace, wanted.name)
 
 
-def _print(records: "Iterator[AuditRecord] | list[AuditRecord]", output: Output) -> None:
+def _print(records: "Iterator[AuditRecord] | list[AuditRecord]", output: Output, empty: str) -> None:
     from remesh.audit import to_json_line
     from remesh.cli.render import Table, emit, line
 
@@ -140,7 +140,7 @@ def _print(records: "Iterator[AuditRecord] | list[AuditRecord]", output: Output)
         output,
         [record.model_dump(mode="json") for record in found],
         Table(COLUMNS, [_row(record) for record in found]),
-        empty="No records.",
+        empty=empty,
         kind="AuditRecordList",
     )
 

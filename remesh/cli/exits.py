@@ -6,6 +6,11 @@ USAGE = 2
 INTERRUPTED = 130
 TERMINATED = 143
 
+
+class Terminated(BaseException):
+    """SIGTERM came. No KeyboardInterrupt, which typer would turn into exit code 130."""
+
+
 TABLE = (
     (0, "done; whatever was to be repaired is healed, or nothing was to do"),
     (1, "a check or the demo failed; a target was not repaired, or not in time; an internal error"),

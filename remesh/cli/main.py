@@ -18,8 +18,10 @@ def run(arguments: list[str]) -> int:
     try:
         code = _call(arguments)
         sys.stdout.flush()
-    except KeyboardInterrupt as interrupted:
-        return getattr(interrupted, "exit_code", exits.INTERRUPTED)
+    except KeyboardInterrupt:
+        return exits.INTERRUPTED
+    except exits.Terminated:
+        return exits.TERMINATED
     except BrokenPipeError:
         _forget_output()
         return exits.OK
@@ -60,6 +62,8 @@ def _hint(error: Exception) -> str:
     """What to do about a Redis without an answer; other errors say it themselves."""
     from remesh.errors import BrokerError
 
+    if "REMESH_REDIS_URL" in str(error):
+        return ""
     lost = type(error.__cause__).__name__ in ("ConnectionError", "TimeoutError", "OperationalError")
     return "; start it, set REMESH_REDIS_URL, or use `remesh run`" if isinstance(error, BrokerError) and lost else ""
 

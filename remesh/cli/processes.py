@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import IO
 
+from remesh.cli import exits
 from remesh.errors import UsageError
 
 # Becomes the program itself, after asking the kernel to end it when the parent's main thread ends (prctl(2): the
@@ -36,8 +37,11 @@ os.execv(sys.argv[2], sys.argv[2:])
 GRACE_SECONDS = 20.0  # a worker ends its running tasks first; a killed one leaves them to be redelivered
 
 WATCHER = ("-m", "watcher")
-WORKER = ("-m", "celery", "-A", "workers.app", "worker", "--pool", "threads", "-E")
+WORKER = ("-m", "celery", "--quiet", "-A", "workers.app", "worker", "--pool", "threads", "-E")
 FLOWER = ("-m", "celery", "-A", "workers.app", "flower")
+
+# In a container everything runs as root, and Celery's word of warning about it is several lines long.
+_AS_ROOT = "ignore:You're running the worker with superuser privileges"
 
 Sink = Callable[[str, str], None]
 """Takes a process's name and one line of its output."""
@@ -71,7 +75,7 @@ class Processes:
         follow = [sys.executable, "-c", _FOLLOW, str(os.getpid()), sys.executable, *arguments]
         process = subprocess.Popen(
             follow,
-            env={**os.environ, "PYTHONUNBUFFERED": "1", **environment},
+            env={**os.environ, "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": _AS_ROOT, **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -133,17 +137,11 @@ def _kill_session(pid: int) -> None:
         return
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM came: this process ends as after Ctrl-C, and with the exit code of a terminated one."""
-
-    exit_code = 128 + signal.SIGTERM
-
-
 def interrupt_on_sigterm() -> None:
     """Let SIGTERM end this process as Ctrl-C does, so that its children are ended too."""
 
     def interrupt(_number: int, _frame: object) -> None:
-        raise Terminated
+        raise exits.Terminated
 
     signal.signal(signal.SIGTERM, interrupt)
 

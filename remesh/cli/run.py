@@ -37,9 +37,11 @@ def run(
 
     No set-up is needed. The trail is kept in ~/.local/state/remesh/CLUSTER and is there again at the next start;
     `remesh audit`, `remesh repair` and the others find it while this runs. With REMESH_REDIS_URL that server is used.
+    CLUSTER is the context's name, unless REMESH_CLUSTER or --cluster gives another.
     """
     from remesh.cli.policies import policy_of_run
     from remesh.cli.processes import Processes, interrupt_on_sigterm
+    from remesh.cli.runlog import RunLog
     from remesh.cli.session import Session
 
     session = Session(common)
@@ -48,7 +50,7 @@ def run(
     interrupt_on_sigterm()
     server = _own_server(session)
     try:
-        with Processes(_print_line) as processes:
+        with Processes(RunLog(_say_ready)) as processes:
             _start_all(processes, session, policy, flower=flower, concurrency=concurrency)
             _wait(processes)
     finally:
@@ -67,7 +69,8 @@ def _look_before_leaping(session: "Session", policy: "Policy") -> None:
 
     _ = session.profiles
     version = session.cluster.client.version()
-    note(f"cluster   {session.access.context} at {session.access.server}, Kubernetes {version}")
+    where = f"{session.access.context} at {session.access.server}, Kubernetes {version}"
+    note(f"cluster   {session.cluster_name}: {where}")
     note(f"mode      {_MODES[policy.mode.value]}")
     note(f"scope     {_scope(policy)}")
     for name in policy.scope.namespaces:
@@ -101,13 +104,12 @@ def _scope(policy: "Policy") -> str:
 def _own_server(session: "Session") -> "EmbeddedRedis | None":
     """The embedded server, unless another one is named by REMESH_REDIS_URL; checked either way."""
     from remesh.cli.render import note
-    from remesh.embedded import EmbeddedRedis
     from remesh.redisdb import check_broker, place, require_safe
 
     server = None
     session.data_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if "redis_url" not in session.given.model_fields_set:
-        server = EmbeddedRedis(session.data_folder).start()
+        server = _start_server(session)
         note(f"trail     kept in {session.data_folder}")
     try:
         require_safe(check_broker(session.redis), allow_unsafe=session.settings.allow_unsafe_broker)
@@ -118,6 +120,19 @@ def _own_server(session: "Session") -> "EmbeddedRedis | None":
     if server is None:
         note(f"broker    {place(session.redis)}")
     return server
+
+
+def _start_server(session: "Session") -> "EmbeddedRedis":
+    from remesh.embedded import EmbeddedRedis, FolderInUse
+    from remesh.errors import BrokerUnreachable
+
+    try:
+        return EmbeddedRedis(session.data_folder).start()
+    except FolderInUse as error:
+        cluster = session.cluster_name
+        raise BrokerUnreachable(
+            f"`remesh run` for cluster {cluster!r} is already running; use --cluster NAME for another"
+        ) from error
 
 
 def _start_all(processes: "Processes", session: "Session", policy: "Policy", *, flower: bool, concurrency: int) -> None:
@@ -163,13 +178,10 @@ def _report(name: str, code: int) -> int:
     return code
 
 
-def _print_line(name: str, text: str) -> None:
-    import sys
+def _say_ready() -> None:
+    from remesh.cli.render import note
 
-    from remesh.cli.text import plain
-
-    sys.stdout.write(f"{name:<8} | {plain(text)}\n")
-    sys.stdout.flush()
+    note("ready     watching; `remesh status` and `remesh audit` show what happens; Ctrl-C ends it")
 
 
 app = one_command(run)

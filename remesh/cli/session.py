@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import SecretStr
 
 from remesh.cli.options import Common
-from remesh.errors import UsageError
+from remesh.errors import BrokerUnreachable, ConfigError, UsageError
 from remesh.meshes import Profiles, load_profiles
 from remesh.policy import Policy, load_policy
 from remesh.settings import Settings, read_settings
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from remesh.ledger import Ledger
     from remesh.redisdb import RedisClient
 
+CLUSTER_CHARACTERS = 63
 OVERRIDES = ("kubeconfig", "context", "cluster", "policy", "meshes")
 
 
@@ -39,10 +40,22 @@ class Session:
     @cached_property
     def settings(self) -> Settings:
         """Settings, with the server of a running `remesh run` where no Redis was named."""
-        if self.names_redis:
-            return self.given
-        url = running_embedded(self.data_folder)
-        return self.given.model_copy(update={"redis_url": SecretStr(url)}) if url else self.given
+        found = self.given.model_copy(update={"cluster": self.cluster_name})
+        url = None if self.names_redis else running_embedded(self.data_folder)
+        return found.model_copy(update={"redis_url": SecretStr(url)}) if url else found
+
+    @cached_property
+    def cluster_name(self) -> str:
+        """The name given, or the context's, so that two clusters never share a trail unasked."""
+        from remesh.kube.config import context_name
+
+        if "cluster" in self.given.model_fields_set:
+            return self.given.cluster
+        try:
+            name = context_name(self.given.kubeconfig, self.given.context)
+        except ConfigError:  # told by whatever needs the cluster itself
+            name = None
+        return cluster_name_of(name) if name else self.given.cluster
 
     @property
     def names_redis(self) -> bool:
@@ -76,10 +89,27 @@ class Session:
 
     @cached_property
     def redis(self) -> "RedisClient":
-        """The connection to Redis; connects at the first command."""
+        """The connection to Redis; connects at the first command. Raises BrokerUnreachable where none is to be had."""
         from remesh.redisdb import connect
 
-        return connect(self.settings)
+        client = connect(self.settings)
+        if not self.names_redis:
+            self._require_answer(client)
+        return client
+
+    def _require_answer(self, client: "RedisClient") -> None:
+        """Where no Redis was named, the one of `remesh run` is meant, or one on this machine."""
+        from redis.exceptions import RedisError
+
+        from remesh.redisdb import place
+
+        try:
+            client.ping()
+        except (RedisError, OSError) as error:
+            active = f"no `remesh run` is active for cluster {self.cluster_name!r}"
+            raise BrokerUnreachable(
+                f"{active}, and {place(client)} does not answer; start it, or set REMESH_REDIS_URL or --cluster"
+            ) from error
 
     @cached_property
     def trail(self) -> "Trail":
@@ -105,7 +135,7 @@ class Session:
     @cached_property
     def data_folder(self) -> Path:
         """Where `remesh run` keeps the embedded server's data."""
-        return data_folder(self.given.cluster)
+        return data_folder(self.cluster_name)
 
     @property
     def namespace(self) -> str:
@@ -147,6 +177,21 @@ def check_cluster_name(name: str) -> None:
     pattern = r"[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?"
     if not re.fullmatch(pattern, name):
         raise UsageError(f"--cluster {name!r}: use at most 63 lower-case letters, digits, '-' and '.'")
+
+
+def cluster_name_of(context: str) -> str:
+    """A context's name as a cluster's: `arn:aws:eks:…` has characters that keys and tasks cannot have.
+
+    Where it has to be changed, a few characters of its hash tell it from others that would become the same.
+    """
+    import re
+    from hashlib import blake2s
+
+    name = re.sub(r"[^-a-z0-9.]+", "-", context.lower()).strip("-.")
+    if name == context and len(name) <= CLUSTER_CHARACTERS:
+        return name
+    digest = blake2s(context.encode(), digest_size=2).hexdigest()
+    return f"{name[: CLUSTER_CHARACTERS - 5].strip('-.')}-{digest}".lstrip("-.")
 
 
 def environment_of(settings: Settings) -> dict[str, str]:

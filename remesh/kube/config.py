@@ -102,6 +102,12 @@ def load_access(kubeconfig: Path | None = None, context: str | None = None) -> A
     return _in_cluster()
 
 
+def context_name(kubeconfig: Path | None = None, context: str | None = None) -> str | None:
+    """Name of the context that `load_access` would use; None inside a pod. Raises ConfigError."""
+    files = [kubeconfig] if kubeconfig else _default_files()
+    return (context or _merge(files).current or None) if files else None
+
+
 def _default_files() -> list[Path]:
     named = [Path(part) for part in os.environ.get("KUBECONFIG", "").split(os.pathsep) if part]
     if named:

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 from remesh.cli.options import Common, Output, merged
 from remesh.cli.policies import policy_of_run, policy_text, write_policy
 from remesh.cli.render import Table, emit, emit_one, print_table, terminal_lines
-from remesh.cli.session import Session, data_folder, environment_of
+from remesh.cli.session import Session, check_cluster_name, cluster_name_of, data_folder, environment_of
 from remesh.demo.report import gate_opened
 from remesh.demo.stage import deployment, meshed_namespace
 from remesh.policy import Mode, load_policy
@@ -29,6 +29,18 @@ def test_a_policy_with_awkward_names_is_still_toml() -> None:
     scope = policy.scope.model_copy(update={"namespaces": ('a"b', "c\\d", "e\nf")})
     text = policy_text(policy.model_copy(update={"scope": scope}))
     assert tomllib.loads(text)["scope"]["namespaces"] == ['a"b', "c\\d", "e\nf"]
+
+
+@pytest.mark.parametrize("context", ["kind-dev", "k3d-a.b"])
+def test_a_contexts_name_is_its_clusters(context: str) -> None:
+    assert cluster_name_of(context) == context
+
+
+@pytest.mark.parametrize("context", ["arn:aws:eks:eu-west-1:1:cluster/prod", "gke_a_b", "A", "::", "x" * 100, "-a-"])
+def test_a_context_of_any_name_makes_a_clusters_name_of_its_own(context: str) -> None:
+    name = cluster_name_of(context)
+    check_cluster_name(name)
+    assert name != cluster_name_of(context + "/")
 
 
 def test_a_child_gets_the_same_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

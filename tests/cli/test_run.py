@@ -78,7 +78,7 @@ def bed() -> Iterator[SimCluster]:
 def start_run(bed: SimCluster, folder: Path, *more: str) -> Running:
     running = Running(folder, "run", "--kubeconfig", str(bed.kubeconfig), *more, XDG_STATE_HOME=str(folder / "state"))
     running.says("synced")
-    running.says("ready.")
+    running.says("ready     watching")
     return running
 
 
@@ -96,7 +96,9 @@ def test_run_heals_without_any_set_up_and_ends_all_with_ctrl_c(
     client.close()
 
     monkeypatch.delenv("REMESH_REDIS_URL")  # the other commands find the server of `remesh run`
-    wait_until(lambda: "outcome" in remesh("audit", "-n", "shop").out, "an outcome in the trail")
+    here = ("--kubeconfig", bed.kubeconfig)
+    wait_until(lambda: "outcome" in remesh("audit", "-n", "shop", *here).out, "an outcome in the trail")
+    assert "watcher      alive" in remesh("status", *here).out
     assert "append-only file on" in remesh("check", "--kubeconfig", bed.kubeconfig).out
 
     children = sessions_of(running.process.pid)
@@ -104,7 +106,11 @@ def test_run_heals_without_any_set_up_and_ends_all_with_ctrl_c(
     assert running.end(signal.SIGINT) == 130
     assert not any(Path(f"/proc/{child}").exists() for child in children)
     assert "Traceback" not in running.text
-    assert remesh("audit").code == 5
+    assert "celery" not in running.text
+    assert "Warning" not in running.text
+    ended = remesh("audit", *here)
+    assert ended.code == 5
+    assert ended.line.startswith("remesh: no `remesh run` is active for cluster 'remesh-sim'")
 
 
 def test_run_observing_writes_nothing_to_the_cluster(bed: SimCluster, tmp_path: Path, remesh: Remesh) -> None:
@@ -169,7 +175,7 @@ def test_two_runs_do_not_share_one_folder(bed: SimCluster, tmp_path: Path) -> No
     state = str(tmp_path / "state")
     second = Running(tmp_path / "second", "run", "--kubeconfig", str(bed.kubeconfig), XDG_STATE_HOME=state)
     assert second.process.wait(60) == 5
-    assert second.text.count("remesh: ") == 1
+    assert "`remesh run` for cluster 'remesh-sim' is already running; use --cluster NAME" in second.text
     assert "Traceback" not in second.text
     first.end(signal.SIGTERM)
 
