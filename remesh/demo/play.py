@@ -144,6 +144,9 @@ class Play:
         self.screen.step(
             f"1. The sidecar injector fails ({plot.fault.value}). {count(plot.count, 'Deployment')} roll out behind it."
         )
+        self.screen.step(
+            f"   It stays away for {plot.outage:g} s at least, until every ReplicaSet is stuck in back-off."
+        )
         self._bed.inject_fault(plot.fault, delay_ms=0)
         self._began = time.monotonic()
         self._stage.roll_out()

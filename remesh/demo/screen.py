@@ -1,6 +1,7 @@
 """What the demo shows: steps as lines, and in between one block that is kept up to date.
 
-On a terminal the block is redrawn by rich; anywhere else a line is printed once a second if its numbers have changed.
+On a terminal the block is redrawn by rich; anywhere else a line is printed once a second if its numbers
+have changed, and every 10 s if not.
 """
 
 import sys
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 BAR = 40  # characters
 NAME = 12  # characters
 LINE_SECONDS = 1.0  # between two plain lines
+QUIET_SECONDS = 10.0  # after so long the same numbers are printed again: it is still at work
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,12 +95,13 @@ class Screen:
             self._live.update(_block(scene))
         else:
             self._latest = scene
-            if self._shown is None or scene.seconds - self._shown.seconds >= LINE_SECONDS:
-                self._print_latest()
+            since = scene.seconds - self._shown.seconds if self._shown is not None else QUIET_SECONDS
+            if since >= LINE_SECONDS:
+                self._print_latest(again=since >= QUIET_SECONDS)
 
-    def _print_latest(self) -> None:
+    def _print_latest(self, *, again: bool = False) -> None:
         scene = self._latest
-        if scene is not None and (self._shown is None or scene.key != self._shown.key):
+        if scene is not None and (again or self._shown is None or scene.key != self._shown.key):
             self._shown = scene
             self.step(_line(scene))
 

@@ -12,6 +12,7 @@ from remesh.cli.policies import policy_of_run, policy_text, write_policy
 from remesh.cli.render import Table, emit, emit_one, print_table, terminal_lines
 from remesh.cli.session import Session, check_cluster_name, cluster_name_of, data_folder, environment_of
 from remesh.demo.report import gate_opened
+from remesh.demo.screen import Scene, Screen
 from remesh.demo.stage import deployment, meshed_namespace
 from remesh.policy import Mode, load_policy
 from remesh.settings import Settings, read_settings
@@ -117,3 +118,11 @@ def test_a_gate_that_never_opened_has_no_time() -> None:
     from datetime import UTC, datetime
 
     assert gate_opened([], datetime.now(UTC)) is None
+
+
+def test_the_demo_in_a_pipe_says_every_ten_seconds_that_it_goes_on(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen()
+    for seconds in (0.0, 0.5, 3.0, 9.0, 10.0, 15.0, 20.5):
+        screen.show(Scene(total=1, stuck=1, healed=0, gate="closed", findings="1 waiting", seconds=seconds))
+    shown = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert shown == ["0.0", "10.0", "20.5"]
