@@ -134,7 +134,7 @@ class Explanation:
         if found is None:
             return Step("namespace", f"{name}: not there")
         return Step(
-            "namespace", f"{name}: {_namespace_facts(found, self._session, self.judged.observed.webhooks or ())}"
+            "namespace", f"{name}: {namespace_facts(found, self._session, self.judged.observed.webhooks or ())}"
         )
 
     def _webhooks(self) -> Iterator[Step]:
@@ -143,7 +143,7 @@ class Explanation:
 
     def _webhook(self, configuration: str, webhook: Webhook) -> Step:
         profile = self._session.profiles.for_webhook(configuration, webhook)
-        match = would_call(webhook, self.judged.observed.namespace, _labels(self.judged.obj))
+        match = would_call(webhook, self.judged.observed.namespace, pod_labels(self.judged.obj))
         sees = {True: "sees its pods", False: "does not see its pods", None: "may see its pods"}[match.matches]
         whose = f"{profile.name}'s injector" if profile else "no injector"
         text = f"{configuration}/{webhook.name} ({whose}) {sees}: {match.reason}"
@@ -212,7 +212,8 @@ class Explanation:
                 yield f"last outcome: {outcome.result.value}, {outcome.reason}"
 
 
-def _namespace_facts(namespace: Namespace, session: Session, webhooks: Iterable[tuple[str, Webhook]]) -> str:
+def namespace_facts(namespace: Namespace, session: Session, webhooks: Iterable[tuple[str, Webhook]]) -> str:
+    """What matters of a namespace, in one line."""
     name = namespace.metadata.name
     facts = []
     if namespace.terminating:
@@ -241,7 +242,8 @@ def _keys_read(profiles: Iterable[MeshProfile], webhooks: Iterable[tuple[str, We
     return keys
 
 
-def _labels(obj: Workload | Pod) -> dict[str, str]:
+def pod_labels(obj: Workload | Pod) -> dict[str, str]:
+    """Labels that webhooks see on its pods."""
     return _template_of(obj)[0].labels or {}
 
 

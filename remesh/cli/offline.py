@@ -1,24 +1,35 @@
 """`remesh explain -f`: manifests and cases judged by the same `decide()`, without a cluster."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from remesh.admission import would_call
+from remesh.cli.context_docs import names_namespace, with_surroundings
+from remesh.cli.live import namespace_facts, pod_labels
 from remesh.cli.options import Common, Output
-from remesh.cli.render import Table, emit
+from remesh.cli.render import Table, emit, say
 from remesh.cli.session import Session, utc_now
 from remesh.cli.text import one_line
-from remesh.detect import explain_document, explain_line
+from remesh.cli.words import verdict
+from remesh.decide import failure_text
+from remesh.detect import explain_document, explain_line, manifest_observed
 from remesh.documents import load_documents
 from remesh.errors import UsageError
-from remesh.models import Action, Decision
+from remesh.models import Action, Decision, Observed
+from remesh.objects import Workload
 
 
 def explain_file(common: Common, path: Path) -> None:
     """Judge every object of a file and print the answers. Raises UsageError where the file cannot be right."""
     session = Session(common)
     name = "standard input" if str(path) == "-" else str(path)
-    judged = [(document, _judge(session, name, document)) for document in load_documents(_text(path), name)]
+    documents = with_surroundings(list(load_documents(_text(path), name)))
+    judged = [(document, _judge(session, name, document)) for document in documents]
+    if common.format is Output.TABLE and len(judged) == 1 and "object" not in judged[0][0]:
+        _show_steps(session, *judged[0])
+        return
     lines = [(explain_line(document, decision), decision) for document, decision in judged]
     emit(
         common.format,
@@ -27,6 +38,43 @@ def explain_file(common: Common, path: Path) -> None:
         empty="",
         kind="DecisionList",
     )
+
+
+def _show_steps(session: Session, document: dict[str, Any], decision: Decision) -> None:
+    """One manifest, step by step as `explain` does for an object of a cluster."""
+    steps = list(_steps(session, document, decision))
+    width = max(len(name) for name, _ in steps)
+    say(explain_line(document, decision)["id"])
+    for name, text in steps:
+        say(f"  {name.ljust(width)}  {text}")
+
+
+def _steps(session: Session, document: dict[str, Any], decision: Decision) -> Iterator[tuple[str, str]]:
+    observed = manifest_observed(document)
+    obj = observed.obj
+    controller = obj.metadata.controller
+    owner = f"owned by {controller.kind}/{controller.name}" if controller else "without a controller"
+    yield "object", f"{owner}; {'with' if observed.exists else 'without'} a status"
+    if message := observed.message or (failure_text(obj) if isinstance(obj, Workload) else ""):
+        yield "condition", one_line(message)
+    yield "namespace", _namespace_words(document, observed, session)
+    if observed.webhooks is None:
+        yield "webhooks", "none in the file: the meshes' own charts stand in for them"
+    for configuration, webhook in observed.webhooks or ():
+        profile = session.profiles.for_webhook(configuration, webhook)
+        match = would_call(webhook, observed.namespace, pod_labels(obj))
+        sees = {True: "sees its pods", False: "does not see its pods", None: "may see its pods"}[match.matches]
+        whose = f"{profile.name}'s injector" if profile else "no injector"
+        yield "webhook", one_line(f"{configuration}/{webhook.name} ({whose}) {sees}: {match.reason}")
+    yield "dry run", "not asked: a file has no cluster"
+    yield "decision", one_line(verdict(decision, in_cluster=observed.exists), limit=1000)
+
+
+def _namespace_words(document: dict[str, Any], observed: Observed, session: Session) -> str:
+    name = observed.obj.metadata.namespace or "default"
+    if not names_namespace(document) or observed.namespace is None:
+        return f"namespace {name} is not in the file, so what it asks for is not known"
+    return f"{name}: {namespace_facts(observed.namespace, session, observed.webhooks or ())}"
 
 
 def _judge(session: Session, name: str, document: dict[str, Any]) -> Decision:

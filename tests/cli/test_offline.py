@@ -87,6 +87,51 @@ def test_the_table_has_one_line_for_each(remesh: Remesh, tmp_path: Path) -> None
     assert len(lines) == 3
 
 
+NAMESPACE = """
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, annotations: {linkerd.io/inject: enabled, secret.example/note: x}}
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingWebhookConfiguration
+metadata: {name: linkerd-proxy-injector-webhook-config}
+webhooks:
+- name: linkerd-proxy-injector.linkerd.io
+  clientConfig: {service: {name: linkerd-proxy-injector, namespace: linkerd}}
+  rules: [{operations: [CREATE], apiGroups: [""], apiVersions: [v1], resources: [pods]}]
+"""
+MANIFEST = """
+apiVersion: v1
+kind: Pod
+metadata:
+  name: web
+  namespace: shop
+  ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web, uid: u, controller: true}]
+spec: {containers: [{name: app, image: app}]}
+"""
+
+
+def test_one_manifest_is_explained_step_by_step(remesh: Remesh, tmp_path: Path) -> None:
+    path = tmp_path / "one.yaml"
+    path.write_text(MANIFEST)
+    out = remesh("explain", "-f", path).out
+    assert "namespace shop is not in the file" in out
+    assert "decision" in out
+    assert "healthy" not in out
+
+
+def test_namespace_and_webhooks_of_the_same_file_are_its_surroundings(remesh: Remesh, tmp_path: Path) -> None:
+    path = tmp_path / "with.yaml"
+    path.write_text(MANIFEST + "status: {phase: Running}" + NAMESPACE)
+    out = remesh("explain", "-f", path).out
+    assert "linkerd.io/inject=enabled" in out
+    assert "secret.example" not in out
+    assert "(linkerd's injector) sees its pods" in out
+    (line,) = (json.loads(text) for text in remesh("explain", "-f", path, "-o", "jsonl").out.splitlines())
+    assert line["class"] == "missing_sidecar"
+
+
 def test_a_hostile_name_does_not_reach_the_terminal(remesh: Remesh, tmp_path: Path) -> None:
     path = tmp_path / "evil.json"
     path.write_text(

@@ -1,0 +1,63 @@
+"""Surroundings that a file brings with it: its Namespaces and webhook configurations, given to its other manifests."""
+
+from collections.abc import Mapping
+from typing import Any
+
+CONTEXT_KINDS = ("Namespace", "MutatingWebhookConfiguration")
+
+
+def is_case(document: Mapping[str, Any]) -> bool:
+    """True of a line of a cases file, which carries its own surroundings."""
+    return "object" in document or "context" in document
+
+
+def with_surroundings(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The documents to judge: those that only describe surroundings become the context of the others."""
+    judged = [each for each in documents if is_case(each) or each.get("kind") not in CONTEXT_KINDS]
+    if not judged:
+        return documents
+    namespaces = {_name(each): _namespace(each) for each in documents if each.get("kind") == "Namespace"}
+    webhooks = [webhook for each in documents if not is_case(each) for webhook in _webhooks(each)]
+    return [each if is_case(each) else _in_context(each, namespaces, webhooks) for each in judged]
+
+
+def names_namespace(document: Mapping[str, Any]) -> bool:
+    """True if the file tells what the namespace of this manifest is."""
+    return is_case(document) and bool((document.get("context") or {}).get("namespace"))
+
+
+def _in_context(
+    document: dict[str, Any], namespaces: dict[str, dict[str, Any]], webhooks: list[dict[str, Any]]
+) -> dict[str, Any]:
+    meta = document.get("metadata")
+    name = str(meta.get("namespace", "")) if isinstance(meta, Mapping) else ""
+    context: dict[str, Any] = {}
+    if name in namespaces:
+        context["namespace"] = namespaces[name]
+    if webhooks:
+        context["webhooks"] = webhooks
+    return {**document, "context": context} if context else document
+
+
+def _name(document: Mapping[str, Any]) -> str:
+    meta = document.get("metadata")
+    return str(meta.get("name", "")) if isinstance(meta, Mapping) else ""
+
+
+def _namespace(document: Mapping[str, Any]) -> dict[str, Any]:
+    meta, status = document.get("metadata"), document.get("status")
+    keys = ("labels", "annotations", "deletionTimestamp")
+    found = {key: meta.get(key) for key in keys} if isinstance(meta, Mapping) else {}
+    phase = status.get("phase") if isinstance(status, Mapping) else None
+    # The name's own label makes it a namespace that is told of, though nobody has labelled it.
+    given = found.get("labels")
+    labels = {"kubernetes.io/metadata.name": _name(document), **(given if isinstance(given, Mapping) else {})}
+    return {**{key: each for key, each in found.items() if each}, "labels": labels, "phase": phase or ""}
+
+
+def _webhooks(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if document.get("kind") != "MutatingWebhookConfiguration":
+        return []
+    given = document.get("webhooks")
+    found = given if isinstance(given, list) else []
+    return [{**each, "configuration": _name(document)} for each in found if isinstance(each, Mapping)]
