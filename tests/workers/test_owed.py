@@ -2,6 +2,7 @@
 
 import json
 import logging
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -11,8 +12,12 @@ import pytest
 from remesh.errors import BrokerError, ClusterUnreachable, Forbidden, NotFound, TrailUnavailable
 from remesh.ledger import Ledger
 from remesh.models import AuditRecord, RecordType, RepairRequest, Result
+from tests.cluster import workloads as w
+from tests.stack import wait_until
 from tests.workers import recreate_doubles as d
+from tests.workers.conftest import Scene, on_every_bed
 from tests.workers.test_recreate_alone import RAW
+from tests.workers.test_recreate_worker import POLICY, all_ready, come_up_bare, failing_open, is_bare, request_for
 from workers import owed
 from workers.context import RepairContext
 from workers.repair import repair
@@ -252,3 +257,33 @@ def test_a_signature_is_good_for_one_object_and_one_manifest(away: d.PodWorld) -
 def test_the_key_is_in_no_text(world: d.PodWorld) -> None:
     ctx: RepairContext = world.ctx
     assert "a key of all workers" not in repr(ctx)
+
+
+# On clusters
+
+
+@on_every_bed
+@pytest.mark.timeout(200)
+def test_a_pod_comes_back_though_its_task_is_lost_with_the_worker_that_evicted_it(scene: Scene) -> None:
+    scene.stack.policy(POLICY + "bare_pods = true\n")
+    with failing_open(scene):
+        [bare] = come_up_bare(scene, w.pod("lonely"), 1)
+        request = request_for(scene, bare)
+        doomed = scene.stack.start_worker(REMESH_CRASH_AT="evicted")
+        scene.send(request)
+        wait_until(lambda: doomed.popen.poll() == -signal.SIGKILL, "the worker killed itself", 60)
+        scene.expire_lease(request.ref)
+        lose_every_task(scene)
+
+        scene.stack.start_worker()
+
+        assert scene.outcome(request).result in (Result.HEALED, Result.INJECTED)
+        [after] = all_ready(scene, "lonely", 1)
+    assert not is_bare(scene, after)
+    assert wait_until(lambda: scene.stack.ledger.owed.all() == [], "nothing is owed any more")
+
+
+def lose_every_task(scene: Scene) -> None:
+    keys = [key for key in scene.stack.connection.scan_iter() if ":celery:" in key]
+    assert any("unacked" in key for key in keys)
+    scene.stack.connection.delete(*keys)
