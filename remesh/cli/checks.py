@@ -23,6 +23,8 @@ _WATCHED = (
     ("", "pods"),
     ("", "replicationcontrollers"),
     ("", "namespaces"),
+    ("", "nodes"),
+    ("apps", "deployments"),
     ("apps", "replicasets"),
     ("apps", "statefulsets"),
     ("apps", "daemonsets"),

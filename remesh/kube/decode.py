@@ -18,6 +18,7 @@ from remesh.objects import (
     PodTemplate,
     SelectorRequirement,
     Slim,
+    UpdateStrategy,
     Workload,
     WorkloadSpec,
     WorkloadStatus,
@@ -116,6 +117,9 @@ class _WireSpec(Slim):
     replicas: int | None = None
     template: msgspec.Raw = msgspec.Raw()
     job_template: _JobTemplate | None = None  # CronJob
+    pod_management_policy: str | None = None
+    strategy: UpdateStrategy | None = None
+    update_strategy: UpdateStrategy | None = None
     selector: msgspec.Raw = msgspec.Raw()  # a plain map in a ReplicationController
     parallelism: int | None = None
     completions: int | None = None
@@ -213,6 +217,9 @@ def _workload(kind: str, wire: _WireWorkload) -> Workload:
             completions=spec.completions,
             suspend=spec.suspend,
             paused=spec.paused,
+            pod_management_policy=spec.pod_management_policy,
+            strategy=spec.strategy,
+            update_strategy=spec.update_strategy,
             selector=_selector(kind, spec.selector),
         ),
         status=wire.status,

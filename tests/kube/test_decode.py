@@ -177,3 +177,14 @@ def test_sharing_changes_no_value() -> None:
     known.share(first)
     known.share(second)
     assert second == siblings(1)[0]
+
+
+def test_what_an_owner_says_of_its_rolling_update_is_read() -> None:
+    deployment = {"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}}}}
+    found = decode_object("Deployment", json.dumps(deployment).encode())
+    assert found.spec.strategy.rolling_update.max_unavailable == "10%"
+    daemon_set = {"spec": {"updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 3}}}}
+    found = decode_object("DaemonSet", json.dumps(daemon_set).encode())
+    assert found.spec.update_strategy.rolling_update.max_unavailable == 3
+    stateful_set = {"spec": {"podManagementPolicy": "Parallel"}}
+    assert decode_object("StatefulSet", json.dumps(stateful_set).encode()).spec.pod_management_policy == "Parallel"
