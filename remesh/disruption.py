@@ -38,6 +38,8 @@ def creates_pods(controller: OwnerReference) -> bool:
 
     Anybody may write such a reference by hand, and nobody would put another pod in the place of an evicted one.
     """
+    if not controller.api_version:  # only in documents: the API server demands it
+        return any(controller.kind == kind for _, kind in _BUILT_IN)
     return is_custom(controller) or (_group(controller), controller.kind) in _BUILT_IN
 
 

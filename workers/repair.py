@@ -280,7 +280,7 @@ class _Repair:
         self._chain.write(
             RecordType.INTENT,
             code="nudge",
-            reason=f"set {NUDGE_ANNOTATION} and remove it, so that its controller tries again now",
+            reason=f"{self._proven()}set {NUDGE_ANNOTATION} and remove it, so that its controller tries again now",
             details=self._intended(),
         )
         reached(Step.INTENT_WRITTEN)
@@ -288,6 +288,10 @@ class _Repair:
         self._nudge.give(self._request.finding_id)
         reached(Step.NUDGE_OFF)
         return self._verify()
+
+    def _proven(self) -> str:
+        """What speaks for acting now, for whoever reads the trail."""
+        return f"{self._proof.reason}: " if self._proof is not None else ""
 
     def _clean_up(self) -> None:
         """Remove what a dead worker left, unless this run has nudged and so removed it."""
