@@ -12,7 +12,7 @@ from remesh.errors import ConfigError
 class Settings(BaseSettings):
     """All settings of a process. Secrets are SecretStr and never printed."""
 
-    model_config = SettingsConfigDict(env_prefix="REMESH_", extra="ignore", frozen=True)
+    model_config = SettingsConfigDict(env_prefix="REMESH_", env_ignore_empty=True, extra="ignore", frozen=True)
 
     cluster: str = Field(default="default", pattern=r"^[a-z0-9]([-a-z0-9.]{0,61}[a-z0-9])?$")
     """Name of this cluster in every key, record and task; several clusters may share one broker."""

@@ -6,6 +6,7 @@ import pytest
 
 from remesh.errors import ConfigError
 from remesh.policy import Mode, Policy, load_policy
+from remesh.settings import read_settings
 
 
 def test_shipped_file_says_what_the_defaults_are() -> None:
@@ -60,3 +61,11 @@ def test_missing_and_unreadable_files_are_said_in_one_line(tmp_path: Path) -> No
     (tmp_path / "bad.toml").write_bytes(b"\xff")
     with pytest.raises(ConfigError, match="not UTF-8"):
         load_policy(tmp_path / "bad.toml")
+
+
+def test_an_empty_variable_is_as_one_that_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REMESH_CONTEXT", "")  # what compose.yaml sets where nobody names a context
+    monkeypatch.setenv("REMESH_SIGNING_KEY", "")
+    settings = read_settings()
+    assert settings.context is None
+    assert settings.signing_key is None
