@@ -36,6 +36,8 @@ def action_text(judged: Judged) -> str:
     """The action of now, and what follows it: `wait_for_injector, then nudge_owner`."""
     decision = judged.decision
     later = f", then {decision.after_recovery.value}" if decision.after_recovery is not Action.NONE else ""
+    if judged.not_now and judged.not_now.code == "quarantined":
+        return "quarantined"
     hold = ", not now" if judged.not_now and decision.action is Action.RECREATE_POD else ""
     return decision.action.value + hold + later
 

@@ -21,6 +21,7 @@ def plan(
     mesh: Mesh = None,
 ) -> None:
     """Show what `repair` would do to targets or to every finding, proven by dry runs; nothing is written."""
+    from remesh.cli.held import hold_quarantined
     from remesh.cli.session import Session
     from remesh.cli.survey import Survey
     from remesh.cli.targets import parse_targets
@@ -28,7 +29,8 @@ def plan(
     wanted = parse_targets(targets or [])
     session = Session(common)
     survey = Survey(session)
-    show(common.format, survey, list(survey.prove_all(survey.choose(wanted, session, mesh))))
+    proven = survey.prove_all(survey.choose(wanted, session, mesh))
+    show(common.format, survey, hold_quarantined(session, survey, proven))
 
 
 def show(output: Output, survey: "Survey", proven: "list[Judged]") -> None:

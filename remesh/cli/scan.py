@@ -1,4 +1,4 @@
-"""`remesh scan`: the findings of now. Reads; runs no dry run; needs no Redis."""
+"""`remesh scan`: the findings of now. Reads; runs no dry run; needs no Redis, and with one it shows quarantine."""
 
 from remesh.cli.app import one_command
 from remesh.cli.options import Common, Mesh, with_common
@@ -12,13 +12,14 @@ def scan(common: Common, mesh: Mesh = None) -> None:
     reads. Exits with 0 whether there are findings or not.
     """
     from remesh.cli import findings_table
+    from remesh.cli.held import hold_quarantined
     from remesh.cli.render import emit
     from remesh.cli.session import Session
     from remesh.cli.survey import Survey
 
     session = Session(common)
     survey = Survey(session)
-    found = survey.scan(session.scope, mesh)
+    found = hold_quarantined(session, survey, survey.scan(session.scope, mesh))
     where = "any namespace" if session.scope is None else f"namespace {session.scope}"
     emit(
         common.format,

@@ -282,6 +282,10 @@ def test_a_quarantined_owner_is_left_alone_until_it_is_cleared(
     evidence = {"ref": finding["ref"], "reason": "came back bare", "finding_id": finding["id"]}
     stack.ledger.quarantine(uid, finding["template_hash"], evidence)
     assert f"{namespace}/ReplicaSet/{stuck}" in remesh("quarantine", "list").out
+    for looking in ("scan", "plan"):
+        (row,) = parsed(remesh(looking, "-n", namespace, "-o", "json"))["items"]
+        assert row["not_now"]["code"] == "quarantined"
+        assert "quarantined since" in " ".join(remesh(looking, "-n", namespace).out.split())
     refused = remesh("repair", f"rs/{stuck}", "-n", namespace)
     assert refused.code == 1
     assert "quarantined since" in refused.out
@@ -289,6 +293,7 @@ def test_a_quarantined_owner_is_left_alone_until_it_is_cleared(
     cleared = remesh("quarantine", "clear", f"rs/{stuck}", "-n", namespace)
     assert cleared.code == 0
     assert remesh("quarantine", "list").err == "Nothing is quarantined.\n"
+    assert "not_now" not in parsed(remesh("scan", "-n", namespace, "-o", "json"))["items"][0]
     assert [record.code for record in stack.records(types=[RecordType.NOTE])] == ["quarantine_cleared"]
     assert remesh("repair", f"rs/{stuck}", "-n", namespace).code == 0
     assert remesh("quarantine", "clear", uid).code == 6
