@@ -1,120 +1,83 @@
-"""How many of an owner's pods may be away, and when it is settled enough to touch."""
+"""How many of an owner's pods may be away at once, and when an owner is left alone."""
 
 import pytest
 
 from remesh.disruption import share, unsettled
-from remesh.objects import RollingUpdate, UpdateStrategy, Workload
+from remesh.objects import (
+    ObjectMeta,
+    RollingUpdate,
+    UpdateStrategy,
+    Workload,
+    WorkloadSpec,
+    WorkloadStatus,
+)
 from remesh.policy import RepairPolicy
-from tests.workers.recreate_doubles import a_deployment, an_owner
 
-REVISION = "deployment.kubernetes.io/revision"
+DEFAULT = RepairPolicy()
 
 
-def rolling(workload: Workload, unavailable: int | str | None) -> Workload:
-    strategy = UpdateStrategy("RollingUpdate", RollingUpdate(max_unavailable=unavailable))
-    if workload.kind == "Deployment":
-        workload.spec.strategy = strategy
-    else:
-        workload.spec.update_strategy = strategy
-    return workload
+def replica_set(replicas: int, *, current: int | None = None, revision: str = "") -> Workload:
+    annotations = {"deployment.kubernetes.io/revision": revision} if revision else None
+    return Workload(
+        kind="ReplicaSet",
+        metadata=ObjectMeta(name="web-1", generation=1, annotations=annotations),
+        spec=WorkloadSpec(replicas=replicas),
+        status=WorkloadStatus(replicas=replicas if current is None else current, observed_generation=1),
+    )
+
+
+def deployment(
+    replicas: int, unavailable: int | str | None, *, updated: int | None = None, paused: bool = False
+) -> Workload:
+    strategy = UpdateStrategy("RollingUpdate", RollingUpdate(unavailable))
+    return Workload(
+        kind="Deployment",
+        metadata=ObjectMeta(name="web", generation=1, annotations={"deployment.kubernetes.io/revision": "2"}),
+        spec=WorkloadSpec(replicas=replicas, strategy=strategy, paused=paused),
+        status=WorkloadStatus(
+            replicas=replicas,
+            updated_replicas=replicas if updated is None else updated,
+            available_replicas=replicas,
+            observed_generation=1,
+        ),
+    )
 
 
 @pytest.mark.parametrize(
-    ("desired", "unavailable", "policy", "expected"),
+    ("replicas", "unavailable", "expected"),
+    [(40, "10%", 4), (40, 3, 3), (40, "25%", 10), (3, "25%", 1), (1, "25%", 1), (8, None, 2), (8, "odd", 2), (0, 1, 1)],
+)
+def test_its_rolling_update_says_how_many(replicas: int, unavailable: int | str | None, expected: int) -> None:
+    assert share(replica_set(replicas), deployment(replicas, unavailable), DEFAULT) == expected
+
+
+def test_the_policys_share_comes_first_and_is_never_less_than_one_pod() -> None:
+    policy = RepairPolicy(share=0.1)
+    assert share(replica_set(40), deployment(40, "50%"), policy) == 4
+    assert share(replica_set(5), None, policy) == 1
+
+
+def test_without_a_deployment_it_is_a_quarter() -> None:
+    assert share(replica_set(40), None, DEFAULT) == 10
+
+
+def test_a_statefulset_gives_up_one_at_a_time_whatever_is_said() -> None:
+    owner = Workload(kind="StatefulSet", spec=WorkloadSpec(replicas=40))
+    assert share(owner, None, RepairPolicy(share=1.0)) == 1
+
+
+def test_a_settled_owner_may_be_touched() -> None:
+    assert unsettled(replica_set(4, revision="2"), deployment(4, "25%")) == ""
+
+
+@pytest.mark.parametrize(
+    ("owner", "above", "words"),
     [
-        (12, "25%", None, 3),
-        (10, "25%", None, 2),  # rounded down, as the Deployment controller does
-        (1, "25%", None, 1),  # at least one
-        (12, 5, None, 5),
-        (12, 0, None, 1),
-        (12, None, None, 3),  # it says nothing: a quarter
-        (12, "many", None, 3),
-        (12, "25%", 0.5, 6),
-        (12, "100%", 0.01, 1),
+        (replica_set(4, current=6), None, "scaling down"),
+        (replica_set(4), deployment(4, "25%", paused=True), "paused"),
+        (replica_set(4), deployment(4, "25%", updated=2), "rolling out"),
+        (replica_set(4, revision="1"), deployment(4, "25%"), "revision 1"),
     ],
 )
-def test_share_of_a_replicaset_is_its_deployments_or_the_policys(
-    desired: int, unavailable: int | str | None, policy: float | None, expected: int
-) -> None:
-    above = rolling(a_deployment(desired), unavailable)
-
-    assert share(an_owner("ReplicaSet", desired), above, RepairPolicy(share=policy)) == expected
-
-
-def test_share_of_the_other_kinds() -> None:
-    assert share(an_owner("StatefulSet", 9), None, RepairPolicy(share=1.0)) == 1
-    assert share(rolling(an_owner("DaemonSet", 9), 2), None, RepairPolicy()) == 2
-    assert share(an_owner("ReplicationController", 9), None, RepairPolicy()) == 2
-    assert share(an_owner("ReplicaSet", 0), None, RepairPolicy()) == 1
-
-
-def test_an_owner_is_settled_while_one_of_its_pods_is_being_replaced() -> None:
-    """The status lacks the pod for a moment, and nobody rolls anything out."""
-    owner, above = an_owner("ReplicaSet", 4), a_deployment(4)
-    owner.status.replicas = above.status.replicas = above.status.updated_replicas = 3
-    daemons = an_owner("DaemonSet", 4)
-    daemons.status.current_number_scheduled = daemons.status.updated_number_scheduled = 3
-
-    assert unsettled(owner, above) == ""
-    assert unsettled(daemons, None) == ""
-
-
-def rolled_out(owner: Workload, above: Workload) -> None:
-    above.status.replicas, above.status.updated_replicas = 5, 2
-
-
-def scaled(owner: Workload, above: Workload) -> None:
-    above.spec.replicas = 9
-
-
-def outdated(owner: Workload, above: Workload) -> None:
-    owner.metadata.annotations, above.metadata.annotations = {REVISION: "1"}, {REVISION: "2"}
-
-
-def paused(owner: Workload, above: Workload) -> None:
-    above.spec.paused = True
-
-
-def deleted(owner: Workload, above: Workload) -> None:
-    above.metadata.deletion_timestamp = "2026-03-04T05:06:07Z"
-
-
-def unseen(owner: Workload, above: Workload) -> None:
-    above.metadata.generation = 2
-
-
-def shrinking(owner: Workload, above: Workload) -> None:
-    owner.status.replicas = 9
-
-
-CHANGES = [
-    (rolled_out, "rolling out"),
-    (scaled, "scaling"),
-    (outdated, "revision 1"),
-    (paused, "paused"),
-    (deleted, "deleted"),
-    (unseen, "not looked at"),
-    (shrinking, "scaling down"),
-]
-
-
-@pytest.mark.parametrize(("change", "words"), CHANGES, ids=[words for _, words in CHANGES])
-def test_an_owner_at_work_says_what_it_does(change: "object", words: str) -> None:
-    owner, above = an_owner("ReplicaSet", 4), a_deployment(4)
-    assert unsettled(owner, above) == ""
-    assert callable(change)
-    change(owner, above)
-
+def test_an_owner_that_is_moving_is_left_alone(owner: Workload, above: Workload | None, words: str) -> None:
     assert words in unsettled(owner, above)
-
-
-def test_statefulsets_and_daemonsets_between_two_revisions() -> None:
-    ordered, daemons = an_owner("StatefulSet"), an_owner("DaemonSet")
-    ordered.status.update_revision = "web-2"
-    daemons.status.updated_number_scheduled = 1
-    assert "rolling out" in unsettled(ordered, None)
-    assert "rolling out" in unsettled(daemons, None)
-
-    assert ordered.spec.update_strategy is not None
-    ordered.spec.update_strategy.rolling_update = RollingUpdate(partition=2)
-    assert unsettled(ordered, None) == "", "somebody holds it there; whose turn it is, others say"
