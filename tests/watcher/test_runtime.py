@@ -31,6 +31,8 @@ from remesh.objects import (
     Endpoint,
     EndpointConditions,
     EndpointSlice,
+    LabelSelector,
+    MatchCondition,
     Namespace,
     NamespaceMeta,
     Node,
@@ -42,6 +44,7 @@ from remesh.objects import (
     PodStatus,
     PodTemplate,
     RuleWithOperations,
+    SelectorRequirement,
     ServiceReference,
     TemplateMeta,
     Webhook,
@@ -528,6 +531,50 @@ def test_an_odd_object_keeps_nobody_else_from_being_looked_at(world: World, monk
     world.store.replace("ReplicaSet", [replica_set("odd"), replica_set("web")])
     world.rounds(2)
     assert world.state("web") is State.WAITING
+
+
+def test_a_namespace_that_is_deleted_midway_ends_its_findings_untouched(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.rounds(2)
+    assert world.state("web") is State.WAITING
+    leaving = namespace("shop")
+    leaving.metadata.deletion_timestamp = LONG_AGO
+    leaving.metadata.resource_version = "2"
+    world.store.apply("Namespace", "MODIFIED", leaving)
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert world.sent == []
+    assert world.state("web") in (None, State.REPORTED)
+
+
+def test_somebody_elses_malformed_webhook_stops_nothing(world: World) -> None:
+    odd = Webhook(
+        name="odd.example.com",
+        client_config=WebhookClientConfig(service=ServiceReference(namespace="odd", name="odd")),
+        rules=[RuleWithOperations(operations=["CREATE"], api_groups=[""], api_versions=["v1"], resources=["pods"])],
+        namespace_selector=LabelSelector(match_expressions=[SelectorRequirement("a", "Resembles", ["b"])]),
+        object_selector=LabelSelector(match_expressions=[SelectorRequirement("", "In", None)]),
+        match_conditions=[MatchCondition("broken", "request.((")],
+    )
+    meta = ObjectMeta(name="odd", uid="odd", resource_version="1")
+    world.store.apply("MutatingWebhookConfiguration", "ADDED", WebhookConfiguration(metadata=meta, webhooks=[odd]))
+    world.store.replace("ReplicaSet", [replica_set("web")])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert [request.ref.name for request in world.sent] == ["web"]
+
+
+def test_an_injector_whose_selector_cannot_be_judged_evicts_nothing_without_its_dry_run(world: World) -> None:
+    ours = configuration()
+    assert ours.webhooks
+    ours.webhooks[0].object_selector = LabelSelector(match_expressions=[SelectorRequirement("a", "Resembles", ["b"])])
+    ours.metadata.resource_version = "2"
+    world.store.apply("MutatingWebhookConfiguration", "MODIFIED", ours)
+    world.store.replace("ReplicaSet", [replica_set("web", current=1, message="")])
+    world.store.replace("Pod", [pod("bare", "web")])
+    world.answer = lambda _finding: NO_SIDECAR
+    world.rounds()
+    assert world.sent == []
 
 
 def test_an_owner_reference_of_any_length_is_cut(world: World) -> None:
