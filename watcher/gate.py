@@ -72,8 +72,15 @@ def after_probe(gate: Gate, seen: Seen, policy: GatePolicy) -> Gate:
     if seen.code == UNSUPPORTED:
         return _without_dry_run(gate)
     if seen.probe is not Probe.PASSES:
+        # An endpoint may stay in the slice and not answer: a lost node, a hung process. People should read both.
+        looks = f"; {gate.ready} of its endpoints look ready all the same" if gate.ready else ""
         return replace(
-            gate, status=GateStatus.CLOSED, passed=0, code=seen.code, reason=seen.reason, probe_seconds=seen.seconds
+            gate,
+            status=GateStatus.CLOSED,
+            passed=0,
+            code=seen.code,
+            reason=seen.reason + looks,
+            probe_seconds=seen.seconds,
         )
     passed = gate.passed + 1
     if passed < policy.successes and gate.status is not GateStatus.OPEN:

@@ -82,3 +82,8 @@ def test_a_repair_that_meets_a_failing_injector_closes_the_gate() -> None:
     closed = after_outcome(after(PASS, PASS, PASS), injector_worked=False)
     assert closed.status is GateStatus.CLOSED
     assert closed.code == "failed_again"
+
+
+def test_endpoints_that_look_ready_and_do_not_answer_are_named() -> None:
+    counted = after_endpoints(Gate("x"), 2, POLICY)
+    assert "2 of its endpoints look ready" in after(FAIL, gate=counted).reason
