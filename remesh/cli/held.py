@@ -6,7 +6,7 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from remesh.cli.render import say
+from remesh.cli.render import note
 from remesh.cli.session import Session, running_embedded
 from remesh.cli.survey import Judged, Survey
 from remesh.cli.text import one_line
@@ -25,7 +25,7 @@ def hold_quarantined(session: Session, survey: Survey, all_judged: Iterable[Judg
     try:
         known = {(each.uid, each.template_hash): each for each in session.ledger.quarantines()}
     except BrokerError as error:
-        say(f"quarantine not known: {one_line(str(error))}")
+        note(f"quarantine not known: {one_line(str(error))}")
         return found
     held = []
     for judged in found:

@@ -67,7 +67,7 @@ def quarantined(stack: Stack, uid: str) -> Quarantine:
     def held() -> list[Quarantine]:
         return [each for each in stack.ledger.quarantines() if each.uid == uid]
 
-    return wait_until(held, "the owner is quarantined", 60)[0]
+    return wait_until(held, "the owner is quarantined", 150)[0]
 
 
 def outcomes_of(stack: Stack, code: str) -> list[str]:
