@@ -33,6 +33,7 @@ __all__ = [
     "explain_line",
     "finding_for",
     "manifest_observed",
+    "owner_of",
     "stuck_reference",
 ]
 
@@ -56,7 +57,7 @@ def finding_for(
         id=finding_id(cluster, obj.metadata.uid, template_hash, _episode(obj)),
         cluster=cluster,
         ref=_ref(obj),
-        owner=_owner(obj),
+        owner=owner_of(obj),
         mesh=decision.injector.mesh if decision.injector else "",
         injector=decision.injector,
         failure_class=decision.failure_class,
@@ -91,7 +92,7 @@ def _ref(obj: Workload | Pod) -> ObjectRef:
     )
 
 
-def _owner(obj: Workload | Pod) -> ObjectRef | None:
+def owner_of(obj: Workload | Pod) -> ObjectRef | None:
     """Its controller. Anybody may write anything into an owner reference, so what is too long is cut."""
     owner = obj.metadata.controller
     if owner is None:

@@ -16,14 +16,13 @@ from remesh.kube.api import DryRun
 from remesh.kube.probe import ProbeResult, account_of
 from remesh.models import AuditRecord, ObjectRef, Result
 from remesh.objects import OwnerReference, Pod, Workload
-from remesh.tally import COUNTED_KINDS, counts
+from remesh.tally import COUNTED_KINDS, active, counts
 from workers.context import Step, reached
 from workers.recreate_attempt import Attempt, repairable
 from workers.recreate_proof import from_proof, judge_all, passes, proof_seconds
 from workers.recreate_share import goes_first, held_back, room
 from workers.recreate_verify import Seen, Sight, wait
 from workers.verdicts import Verdict
-from workers.verify import active
 
 PODS_SECONDS: Final = 0.5  # age up to which a list of an owner's pods will do to look for a replacement
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.

@@ -9,8 +9,7 @@ from typing import NamedTuple
 from remesh.disruption import share
 from remesh.objects import Pod, Workload
 from remesh.policy import RepairPolicy
-from remesh.tally import COUNTED_KINDS, counts
-from workers.verify import active
+from remesh.tally import COUNTED_KINDS, active, counts
 
 REVISION_LABEL = "controller-revision-hash"  # on pods of StatefulSets and DaemonSets
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from remesh import logs
 from remesh.decide import counts, decide
+from remesh.detect import owner_of
 from remesh.errors import BrokerError, NotFound, RemeshError
 from remesh.fingerprint import fingerprint_around
 from remesh.kube.probe import DRY_RUN_UNSUPPORTED, AnyPod, Injected, ProbeResult
@@ -25,7 +26,6 @@ from remesh.models import (
     AuditRecord,
     Decision,
     InjectorHealth,
-    ObjectRef,
     Outcome,
     Probe,
     RecordType,
@@ -35,7 +35,7 @@ from remesh.models import (
 from remesh.objects import Pod, Workload
 from remesh.observe import observe
 from remesh.policy import Mode
-from remesh.tally import stuck_reference
+from remesh.tally import counted, stuck_reference
 from workers.chain import Chain
 from workers.context import LeasePort, RepairContext, Step, reached
 from workers.ending import USED_UP, Ending, in_quarantine
@@ -43,7 +43,7 @@ from workers.nudge import NUDGE_ANNOTATION, Nudge, left_on
 from workers.recreate import recreate
 from workers.recreate_attempt import say_person_needed
 from workers.verdicts import PERSON_NEEDED, RESTORE_PENDING, Verdict, from_error, from_probe, leaves_for_another_try
-from workers.verify import Sight, Tally, active, tally, watch
+from workers.verify import Sight, Tally, tally, watch
 
 log = logs.get("worker")
 
@@ -172,7 +172,7 @@ class _Repair:
         self._workload = found
         self._pods = self._ctx.cluster.pods_of(found)
         self._before = _before(self._pods, self._unfinished)
-        self._chain.owner = _owner(found)
+        self._chain.owner = owner_of(found)
         self._ending.template_hash = found.template_hash
         self._ending.evidence["webhooks"] = fingerprint_around(found, self._ctx.view, self._ctx.profiles)
         return None
@@ -209,7 +209,7 @@ class _Repair:
             health=InjectorHealth(probe=probe),
             now=now,
             stuck_since=self._stuck_since(),
-            current=_current(self._workload, self._pods),
+            current=counted(self._workload, self._pods),
             attempts=ctx.ledger.failures(self._ref.uid, self._workload.template_hash).count,
         )
         decision = decide(observed, ctx.policy, ctx.profiles, now)
@@ -395,25 +395,6 @@ def _let_go(lease: LeasePort) -> None:
 def _nothing_to_do(decision: Decision) -> Verdict:
     result = Result.SKIPPED if decision.code == "too_young" else Result.ALREADY_HEALTHY
     return Verdict(result, decision.code, decision.reason)
-
-
-def _current(workload: Workload, pods: list[Pod]) -> int | None:
-    """Its pods as counted now; None for a Job, whose finished pods only its status knows for sure."""
-    return None if workload.kind == "Job" else sum(1 for pod in pods if active(pod))
-
-
-def _owner(workload: Workload) -> ObjectRef | None:
-    """The controller above, such as the Deployment."""
-    found = workload.metadata.controller
-    if found is None:
-        return None
-    return ObjectRef(
-        api_version=found.api_version,
-        kind=found.kind,
-        namespace=workload.metadata.namespace,
-        name=found.name,
-        uid=found.uid,
-    )
 
 
 def _before(pods: list[Pod], unfinished: AuditRecord | None) -> frozenset[str]:

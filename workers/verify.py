@@ -11,6 +11,7 @@ from typing import Final
 from remesh.errors import ClusterUnreachable, NotFound, Throttled
 from remesh.models import Result
 from remesh.objects import Pod
+from remesh.tally import active
 from workers.context import Clock
 from workers.verdicts import Verdict
 
@@ -48,11 +49,6 @@ class Tally:
     def counted(self) -> dict[str, int]:
         """For events: what a person who watches wants to see."""
         return {"wanted": self.wanted, "created": self.created, "ready": self.ready, "bare": self.bare}
-
-
-def active(pod: Pod) -> bool:
-    """True while its controller counts it: not ended, and not being deleted."""
-    return pod.metadata.deletion_timestamp is None and pod.status.phase not in ("Succeeded", "Failed")
 
 
 def tally(wanted: int, pods: Iterable[Pod], *, marked: Callable[[Pod], bool], before: Collection[str]) -> Tally:

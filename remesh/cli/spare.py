@@ -18,11 +18,11 @@ from remesh.meshes import MeshProfile
 from remesh.models import ObjectRef, Result
 from remesh.objects import Pod, Workload
 from remesh.policy import Policy
+from remesh.tally import active
 from workers.recent import Recent
 from workers.recreate_proof import judge_all
 from workers.recreate_share import goes_first, held_back, room
 from workers.verdicts import Verdict, works_again_later
-from workers.verify import active
 
 T = TypeVar("T")
 
