@@ -39,6 +39,7 @@ COMMANDS = {
     "check": Entry("remesh.cli.check", "Check access, rights, webhooks, broker and persistence."),
     "run": Entry("remesh.cli.run", "Run watcher, worker and an embedded Valkey in one command."),
     "demo": Entry("remesh.cli.demo", "Play an injector's outage and its repair, without a cluster of your own."),
+    "files": Entry("remesh.cli.files", "List or copy what comes with remesh: chart, manifests, dashboard, profiles."),
     "completion": Entry("remesh.cli.completion", "Print the completion script of a shell."),
     "version": Entry("remesh.cli.version", "Print the version."),
 }
