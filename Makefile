@@ -5,6 +5,8 @@
 #   make demo DEMO="--count 85 --outage 60"
 #   make test                 everything that this machine can run; says what it skipped
 #   make lint types imports   style, types, direction of imports
+#   make docs                 the documentation, built strictly into site/
+#   make dist                 wheel and sdist, tried in an empty environment
 #   make bench                figures, printed
 #   make cluster              a real control plane to try things on, until Ctrl-C
 
@@ -30,7 +32,7 @@ CACHE := $(or $(REMESH_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/remesh)
 REAL_IS_POSSIBLE := $(or $(KUBEBUILDER_ASSETS),$(shell command -v go 2>/dev/null),$(wildcard $(CACHE)/testcluster/*))
 DEMO_NEEDS := $(if $(filter real,$(CLUSTER)),$(DEV),$(if $(filter auto,$(CLUSTER)),$(if $(REAL_IS_POSSIBLE),$(DEV),$(RUN)),$(RUN)))
 
-.PHONY: help demo test lint format types imports bench cluster check venv clean
+.PHONY: help demo test lint format types imports docs dist bench cluster check venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -57,6 +59,12 @@ imports: $(DEV)
 	@$(BIN)/lint-imports
 
 check: lint types imports test
+
+docs: $(DEV)
+	@$(BIN)/mkdocs build --strict --quiet
+
+dist: $(DEV)
+	@.ci/release
 
 bench: $(DEV)
 	@$(BIN)/python -m benchmarks $(BENCH)
