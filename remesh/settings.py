@@ -35,6 +35,14 @@ class Settings(BaseSettings):
     signing_key: SecretStr | None = Field(default=None, min_length=16)
     """Key of the workers, the same for all of them and not in Redis: only with it one worker brings back a pod without
     a controller that another one evicted. At least 16 characters."""
+    metrics_port: int = Field(default=9464, ge=0, le=65535)
+    """Port of /metrics, /livez and /readyz; 0: none. One that is taken costs a warning, not the process."""
+    metrics_host: str = "127.0.0.1"
+    """Address that they are served on; in a cluster 0.0.0.0."""
+    tracing: bool = False
+    """Send OpenTelemetry traces to where OTEL_EXPORTER_OTLP_ENDPOINT points; needs the extra `otel`."""
+    kubernetes_events: bool = False
+    """Workers say on a repaired owner how it ended, as a Kubernetes Event; needs the right to create and patch them."""
     log_format: str = Field(default="text", pattern="^(text|json)$")
     log_level: str = Field(default="INFO", pattern="^(DEBUG|INFO|WARNING|ERROR)$")
 
