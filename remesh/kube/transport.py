@@ -9,6 +9,8 @@ import socket
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
+from datetime import datetime
+from email.utils import parsedate_to_datetime
 from types import TracebackType
 from typing import Any
 from urllib.parse import urlencode, urlsplit
@@ -97,6 +99,14 @@ class KubeClient:
     def version(self) -> str:
         """The API server's version, such as "v1.36.3"."""
         return str(self.get("/version").get("gitVersion", ""))
+
+    def date(self) -> datetime | None:
+        """The API server's clock, to the second, by its answer's `Date` header; None if it sends none."""
+        answer = self._ask(_Asked("GET", "/version", None, READ_SECONDS, {"Accept": JSON, "User-Agent": USER_AGENT}))
+        try:
+            return parsedate_to_datetime(answer.headers.get("Date", ""))
+        except ValueError:
+            return None
 
     def stream(self, path: str, *, params: Params | None = None, silence: float) -> "Stream":
         """Open an endless answer, such as a watch. `silence` is how many seconds may pass in it without a byte.

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
-from remesh.sim import defaults
+from remesh.sim import authorities, defaults
 from remesh.sim import resources as res
 from remesh.sim.admission import Admission
 from remesh.sim.api import ApiServer
@@ -57,8 +57,8 @@ class SimCluster:
         self.api = ApiServer(self.store, self.admission)
         self.router = Router(self.api)
         self.token = secrets.token_urlsafe(24)
-        self.injector = Injector(wear, _certificate("injector"))
-        self._wrong_bundle = _certificate("somebody else")
+        self.injector = Injector(wear, _bundle(authorities.INJECTOR))
+        self._wrong_bundle = _bundle(authorities.STRANGER)
         self._folder = Path(tempfile.mkdtemp(prefix="remesh-sim-"))
         self.kubeconfig = self._folder / "kubeconfig"
         self._nodes = nodes
@@ -286,11 +286,9 @@ def _side_effects(hook: Obj) -> bool:
     return hook.get("sideEffects") not in ("None", "NoneOnDryRun")
 
 
-def _certificate(of: str) -> str:
-    """A stand-in for a CA bundle: only whether two of them are the same matters here."""
-    body = base64.b64encode(f"{of} {secrets.token_hex(16)}".encode()).decode()
-    pem = f"-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n"
-    return base64.b64encode(pem.encode()).decode()
+def _bundle(authority: str) -> str:
+    """A CA bundle as a webhook configuration carries it."""
+    return base64.b64encode(authority.encode()).decode()
 
 
 def _service(wear: InjectorWear) -> Obj:
