@@ -61,7 +61,7 @@ imports: $(DEV)
 check: lint types imports test
 
 docs: $(DEV)
-	@$(BIN)/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 dist: $(DEV)
 	@.ci/release

@@ -1,4 +1,7 @@
-"""Renders docs/policy.md from the models, so that it cannot drift: `python -m tests.docs.reference` writes it."""
+"""Renders docs/policy.md from the models, so that it cannot drift.
+
+`python -m tests.docs.reference` writes it, and the pages of `tests.docs.mesh_pages`.
+"""
 
 import ast
 import inspect
@@ -77,4 +80,8 @@ def render() -> str:
 
 
 if __name__ == "__main__":
+    from tests.docs.mesh_pages import PAGES
+
     PAGE.write_text(render(), encoding="utf-8")
+    for page, rendered in PAGES.items():
+        page.write_text(rendered(), encoding="utf-8")
