@@ -28,10 +28,8 @@ Every method raises BrokerUnreachable without an answer, and BrokerError if the 
     owed                       see `remesh.ledger_owed`
 """
 
-import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from hashlib import blake2s
 from types import TracebackType
 from typing import Any, Self, TypeVar
 from uuid import uuid4
@@ -41,6 +39,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from remesh import ledger_lua as lua
 from remesh import logs
 from remesh.ledger_brake import Brakes
+from remesh.ledger_manifests import Manifests
 from remesh.ledger_owed import Owed
 from remesh.models import Finding, Outcome
 from remesh.policy import WindowPolicy
@@ -50,7 +49,6 @@ DAY = 24 * 3600
 ATTEMPTS_SECONDS = 7 * DAY  # an owner and template that failed so long ago starts anew
 QUARANTINE_SECONDS = 30 * DAY  # for owners that were deleted: their UIDs never come back
 CLAIM_SECONDS = 3600  # far longer than anybody waits for a replacement
-MANIFEST_SECONDS = 30 * DAY  # long enough for a person to be back
 # As TCP falls back to slow start after idleness: what was true of the injector an hour ago says little.
 WINDOW_SECONDS = 3600
 # Failures of one burst come together and are one piece of news. TCP too halves once per round trip.
@@ -121,19 +119,6 @@ class OpenFinding(BaseModel):
     until: datetime  # not valid any longer if nobody renewed it: its watcher is gone
 
 
-class _Kept(BaseModel):
-    """A manifest as it is kept."""
-
-    salt: str
-    manifest: dict[str, Any]
-
-    @property
-    def digest(self) -> str:
-        """Names this very manifest."""
-        text = json.dumps(self.manifest, sort_keys=True, separators=(",", ":"))
-        return blake2s(text.encode(), key=self.salt.encode(), digest_size=16).hexdigest()
-
-
 class Lease:
     """Hold on one object, as a context manager: no other worker touches the object meanwhile.
 
@@ -174,6 +159,7 @@ class Ledger:
         script = redis.register_script
         self._open = script(lua.OPEN)
         self._close = script(lua.CLOSE)
+        self.manifests = Manifests(redis, self._base)
         self._release = script(lua.NOW + lua.RELEASE)
         self._lease = script(lua.LEASE)
         self._renewal = script(lua.RENEW)
@@ -443,20 +429,12 @@ class Ledger:
             return bool(self._redis.get(key) == replaced_uid)
 
     def keep_manifest(self, pod_uid: str, manifest: dict[str, Any]) -> str:
-        """Keep what a pod without a controller can be created again from; returns the digest that the trail names.
-
-        The digest is salted, so that a secret in the manifest cannot be guessed from an exported trail.
-        """
-        kept = _Kept(salt=uuid4().hex[:16], manifest=manifest)
-        with translated(self._redis, "cannot keep a manifest"):
-            self._redis.set(self._key("manifest", pod_uid), kept.model_dump_json(), ex=MANIFEST_SECONDS)
-        return kept.digest
+        """Keep what a pod without a controller can be created again from; returns the digest that the trail names."""
+        return self.manifests.keep(pod_uid, manifest)
 
     def manifest(self, pod_uid: str) -> tuple[dict[str, Any], str] | None:
         """A kept manifest and its digest, or None. It may hold secrets: never log or print it unasked."""
-        with translated(self._redis, "cannot read a manifest"):
-            text: Any = self._redis.get(self._key("manifest", pod_uid))
-        kept = _parsed(_Kept, text)
+        kept = self.manifests.get(pod_uid)
         return (kept.manifest, kept.digest) if kept else None
 
     def _share(self, owner_uid: str) -> list[str]:

@@ -15,7 +15,8 @@ from remesh.classify import classify
 from remesh.errors import BrokerError, ClusterError, Conflict, NotFound
 from remesh.kube.manifest import restorable, shape_hash, withheld
 from remesh.kube.probe import ProbeResult
-from remesh.ledger import DAY, MANIFEST_SECONDS
+from remesh.ledger import DAY
+from remesh.ledger_manifests import MANIFEST_SECONDS
 from remesh.models import AuditRecord, FailureClass, RecordType, Result
 from remesh.objects import Pod
 from workers.context import Step, reached
@@ -87,7 +88,7 @@ class Alone:
         found = self._there()
         if found is not None:
             return found
-        reason = f"evicted, and not created again: {why}. A person has to: see manifest:{self._ref.uid} in the ledger"
+        reason = f"evicted, and not created again: {why}. A person has to: `remesh audit manifest {self._ref.uid}`"
         return Verdict(Result.FAILED, PERSON_NEEDED, reason)
 
     def _shown(self, text: str) -> str:
@@ -204,7 +205,7 @@ class Alone:
         """Said in the trail at once, because a person may be faster than the next tries."""
         reason = (
             f"evicted, and not back yet: {self._problem}. It is tried again; if that does not help, a person has to "
-            f"create it: its manifest is kept in the ledger for {KEPT_DAYS} days under manifest:{self._ref.uid} "
+            f"create it: its manifest is kept for {KEPT_DAYS} days, see `remesh audit manifest {self._ref.uid}` "
             f"(digest {self._digest})"
         )
         log.warning("pod not back yet", finding=self._attempt.request.finding_id, object=str(self._ref))

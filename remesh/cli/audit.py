@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from remesh.models import AuditRecord, ObjectRef, RecordType
 
 EXPORT = "export"
+MANIFEST = "manifest"
 COLUMNS = ("TIME", "TYPE", "NAMESPACE", "OBJECT", "MESH", "CODE", "ACTOR", "FINDING", "REASON")
 WIDTHS = (20, 8, 14, 34, 8, 20, 16, 14, 0)  # for lines that come one by one
 TAIL_SECONDS = 1.0  # Ctrl-C is noticed within it
@@ -26,9 +27,16 @@ def audit(
     subject: Annotated[
         str | None,
         typer.Argument(
-            metavar="[KIND/NAME | export]",
-            help="Only this object and what it owns; `export` prints whole records as JSON lines.",
+            metavar="[KIND/NAME | export | manifest]",
+            help="Only this object and what it owns; `export` prints whole records as JSON lines; `manifest` shows what "
+            "is kept of pods without a controller.",
             show_default=False,
+        ),
+    ] = None,
+    pod: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[pod/NAME | UID]", help="After `manifest`: only this pod's, as YAML.", show_default=False
         ),
     ] = None,
     since: Annotated[
@@ -42,14 +50,31 @@ def audit(
         list[str] | None, typer.Option("--type", help="Only this type of record; may be repeated.", show_default=False)
     ] = None,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new records until Ctrl-C.")] = False,
+    show_secrets: Annotated[
+        bool,
+        typer.Option(
+            "--show-secrets", help="After `manifest pod/NAME`: the whole manifest, for `kubectl create -f -`."
+        ),
+    ] = False,
 ) -> None:
     """Read the audit trail: every finding, wait, decision, refusal, action and outcome, oldest first.
 
     Nothing is ever dropped from it. `remesh audit export > trail.jsonl` keeps it outside of Redis.
+
+    `remesh audit manifest` lists the pods without a controller whose manifest was kept before they were evicted, and
+    `remesh audit manifest pod/NAME` shows one, without what may be secret in it. Where remesh could not create the pod
+    again: `remesh audit manifest pod/NAME -n NS --show-secrets | kubectl create -f -`.
     """
     from remesh.cli.session import Session
 
     session = Session(common)
+    if subject == MANIFEST:
+        from remesh.cli.manifests import show
+
+        _refuse_filters(since=since, finding=finding, type=types, follow=follow)
+        show(session, pod, whole=show_secrets)
+        return
+    _refuse_for_records(pod, show_secrets)
     output = Output.JSONL if subject == EXPORT else common.format
     query = _Query(session, None if subject == EXPORT else subject, since, finding, types or [])
     if follow:
@@ -58,6 +83,23 @@ def audit(
         found = query.records(session.trail)
         empty = f"No records of this kind in the trail of cluster {session.settings.cluster!r}."
         _print(found if output is Output.JSONL else list(found), output, empty)
+
+
+def _refuse_filters(**given: object) -> None:
+    from remesh.errors import UsageError
+
+    for name, value in given.items():
+        if value:
+            raise UsageError(f"`remesh audit manifest` takes no --{name}; leave it out")
+
+
+def _refuse_for_records(pod: str | None, show_secrets: bool) -> None:
+    from remesh.errors import UsageError
+
+    if pod is not None:
+        raise UsageError(f"{pod!r} is one argument too many; give one KIND/NAME, or `manifest` before a pod")
+    if show_secrets:
+        raise UsageError("--show-secrets is for `remesh audit manifest pod/NAME`; the trail holds no secrets")
 
 
 class _Query:

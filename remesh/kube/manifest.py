@@ -30,6 +30,11 @@ _USERINFO: Final = re.compile(r"://([^/@\s]+)@")
 _PART: Final = re.compile(r"[^\s=,;:@/?&\"'`\\]+")
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|x([0-9a-fA-F]{2})|(.))", re.DOTALL)
 _ESCAPED: Final = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "a": "\a", "v": "\v"}
+COVERED: Final = "(covered)"
+_MAY_BE_SECRET: Final = frozenset(
+    {"value", "command", "args", "annotations", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"}
+    | {"volumeAttributes", "options"}
+)
 # Behind these words of `remesh.kube.failures` stands what somebody else has written, to the end of the line.
 # `a right is missing` is not among them: RBAC says it before anything reads the pod.
 _FOREIGN: Final = re.compile(
@@ -101,6 +106,23 @@ def withheld(text: str, manifest: Mapping[str, Any]) -> str:
     if any(_repeats(readings, pieces, value) for value in _sensitive(manifest)):
         return f"(withheld: {len(text)} characters, which repeat a value of the pod's manifest)"
     return own
+
+
+def covered(manifest: Mapping[str, Any]) -> Manifest:
+    """The manifest with a word in the place of whatever may be secret, for a screen. It cannot be created from it.
+
+    Covered are values in `env`, commands, arguments, probes, hooks, annotations and the options of volume drivers.
+    Names, images, and references to Secrets and ConfigMaps stay.
+    """
+    return {name: _covered(value, name in _MAY_BE_SECRET) for name, value in manifest.items()}
+
+
+def _covered(value: Any, secret: bool) -> Any:
+    if isinstance(value, Mapping):
+        return {name: _covered(each, secret or name in _MAY_BE_SECRET) for name, each in value.items()}
+    if isinstance(value, list):
+        return [_covered(each, secret) for each in value]
+    return COVERED if secret and value not in (None, "") else value
 
 
 def _length_and_class(found: re.Match[str]) -> str:

@@ -3,7 +3,8 @@
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from remesh.ledger import MANIFEST_SECONDS, Ledger
+from remesh.ledger import Ledger
+from remesh.ledger_manifests import MANIFEST_SECONDS
 from remesh.redisdb import RedisClient
 from tests.redis.conftest import until
 
