@@ -424,7 +424,7 @@ def test_check_finds_everything_right(remesh: Remesh, bed: TestBed, stack: Stack
     answer = remesh("check")
     assert answer.code == 0, answer.out
     assert "rights for mode repair: all" in answer.out
-    assert f"{bed.wear.mesh}: {bed.wear.configuration}/{bed.wear.webhook}" in answer.out
+    assert f"Injector {bed.wear.mesh} (" in answer.out
     assert "append-only file on" in answer.out
     assert "1 worker" in answer.out
     assert "✗" not in answer.out
@@ -443,7 +443,7 @@ def test_check_fails_while_an_injector_does_not_inject(
     answer = cli("check")
     assert answer.code == 1
     (line,) = [line for line in answer.out.splitlines() if "✗" in line]
-    assert "dry run through" in line
+    assert "dry run in namespace" in line
     assert "1 of" in answer.out.splitlines()[-1]
 
 
@@ -451,7 +451,7 @@ def test_check_goes_on_after_a_failure(cli: Remesh) -> None:
     answer = cli("check", "-o", "json")
     assert answer.code == 5
     states = {each["name"]: each["state"] for each in json.loads(answer.out)["items"] if each["name"]}
-    assert (states["access"], states["redis"]) == ("ok", "failed")
+    assert (states["cluster-access"], states["broker-access"]) == ("ok", "failed")
 
 
 def test_check_refuses_a_redis_that_may_forget(remesh: Remesh, stack: Stack) -> None:

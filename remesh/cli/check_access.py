@@ -1,0 +1,139 @@
+"""Checks of the configuration, the API server and the rights. Used by `remesh.cli.checks`."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+
+from remesh.cli.checks import Check, State, fail, failure, ok, skip, warn
+from remesh.cli.session import Session, utc_now
+from remesh.errors import RemeshError
+from remesh.policy import Mode, Policy
+from remesh.redisdb import CLOCK_SKEW_SECONDS
+
+RIGHT_THREADS = 8
+_WATCHED = (
+    ("", "pods"),
+    ("", "replicationcontrollers"),
+    ("", "namespaces"),
+    ("", "nodes"),
+    ("apps", "deployments"),
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("apps", "daemonsets"),
+    ("batch", "jobs"),
+    ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
+    ("discovery.k8s.io", "endpointslices"),
+)
+_NUDGED = (
+    ("apps", "replicasets"),
+    ("apps", "statefulsets"),
+    ("apps", "daemonsets"),
+    ("", "replicationcontrollers"),
+    ("batch", "jobs"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Right:
+    """One right, as RBAC names it."""
+
+    verb: str
+    group: str
+    resource: str
+    subresource: str = ""
+    namespace: str = ""
+
+    def __str__(self) -> str:
+        name = self.resource + (f"/{self.subresource}" if self.subresource else "")
+        return f"{self.verb} {name}" + (f".{self.group}" if self.group else "")
+
+
+OBSERVE = (
+    *(Right(verb, group, resource) for group, resource in _WATCHED for verb in ("list", "watch")),
+    *(Right("get", group, resource) for group, resource in (*_NUDGED, ("", "namespaces"))),
+    Right("create", "", "pods"),  # for the dry run: RBAC does not tell one from the other
+)
+REPAIR = (
+    *(Right("patch", group, resource) for group, resource in _NUDGED),
+    Right("create", "", "pods", "eviction"),
+    Right("list", "policy", "poddisruptionbudgets"),
+)
+IMPERSONATE = (Right("impersonate", "", "serviceaccounts", namespace="kube-system"),)
+
+
+def configuration(session: Session) -> Iterator[Check]:
+    """Policy and mesh profiles can be read."""
+    yield _tried("policy", lambda: f"policy: mode {session.policy.mode.value}")
+    yield _tried("mesh-profiles", lambda: f"mesh profiles: {_names(session)}")
+
+
+def _names(session: Session) -> str:
+    return ", ".join(profile.name for profile in session.profiles.all)
+
+
+def cluster(session: Session) -> list[Check]:
+    """The API server answers, and agrees about the time. The first one says whether anything more can be asked."""
+    reached = _tried("cluster-access", lambda: _reach(session))
+    return [reached] if reached.failed else [reached, _clock(session)]
+
+
+def _reach(session: Session) -> str:
+    access = session.access
+    return f"context {access.context} at {access.server}, Kubernetes {session.cluster.client.version()}"
+
+
+def _clock(session: Session) -> Check:
+    try:
+        theirs = session.cluster.client.date()
+    except RemeshError as error:
+        return failure("cluster-clock", error)
+    if theirs is None:
+        return skip("cluster-clock", "not checked: the API server does not say what time it is")
+    return clock_check(theirs, utc_now())
+
+
+def clock_check(theirs: datetime, ours: datetime) -> Check:
+    """Judge the API server's clock, which tells whole seconds."""
+    ahead = (theirs - ours).total_seconds() + 0.5
+    if abs(ahead) <= CLOCK_SKEW_SECONDS:
+        return ok("cluster-clock", f"the API server's clock agrees with ours within {CLOCK_SKEW_SECONDS:g} s")
+    return warn("cluster-clock", f"the API server's clock differs from ours by {ahead:+.0f} s: ages are misleading")
+
+
+def rights(session: Session) -> list[Check]:
+    """What RBAC grants whoever asks, by mode. The rights of watcher and workers are their own ServiceAccounts'."""
+    policy = session.policy
+    wanted = {"rights-observe": OBSERVE, "rights-repair": REPAIR}
+    if policy.repair.impersonate_controller:
+        wanted["rights-impersonate"] = IMPERSONATE
+    try:
+        with ThreadPoolExecutor(RIGHT_THREADS) as pool:
+            granted = {name: list(pool.map(lambda right: _may(session, right), each)) for name, each in wanted.items()}
+    except RemeshError as error:
+        return [failure("rights-observe", error)]
+    return [_rights(name, each, granted[name], policy) for name, each in wanted.items()]
+
+
+def _may(session: Session, right: Right) -> bool:
+    return session.cluster.can_i(
+        right.verb, right.group, right.resource, right.namespace or None, right.subresource or None
+    )
+
+
+def _rights(name: str, wanted: tuple[Right, ...], granted: list[bool], policy: Policy) -> Check:
+    what = "rights to impersonate controllers" if name == "rights-impersonate" else f"rights for mode {name[7:]}"
+    missing = [str(right) for right, has in zip(wanted, granted, strict=True) if not has]
+    if not missing:
+        return ok(name, f"{what}: all {len(wanted)}")
+    text = f"{what}: missing {', '.join(missing)}"
+    if name == "rights-repair" and policy.mode is Mode.OBSERVE:
+        return warn(name, text, hint="not needed while the policy's mode is observe")
+    return fail(name, text, exit_code=4)
+
+
+def _tried(check: str, ask: Callable[[], str]) -> Check:
+    try:
+        return ok(check, ask())
+    except RemeshError as error:
+        return Check(check, State.FAILED, str(error), exit_code=error.exit_code)
