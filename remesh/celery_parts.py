@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from celery.app.amqp import AMQP
 from celery.app.events import Events
-from celery.backends.redis import RedisBackend
+from celery.backends.redis import RedisBackend, SentinelBackend
 from celery.events.dispatcher import EventDispatcher
 from kombu import connection
 from kombu.transport import redis as redis_transport
@@ -18,8 +18,8 @@ _UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, Arithm
 """What kombu and Celery raise for something in the queue that is no message. An outage of Redis raises other errors."""
 
 
-class QuietResults(RedisBackend):  # type: ignore[misc]
-    """Celery's Redis backend, without a subscription to the result of each task that is sent.
+class _Quiet:
+    """Part of a Redis backend: without a subscription to the result of each task that is sent.
 
     Nobody waits that way; outcomes are in ledger and trail. It would cost a connection, two commands more per task, and
     five seconds at the first send while Redis is away.
@@ -35,10 +35,18 @@ class QuietResults(RedisBackend):  # type: ignore[misc]
         as many such tasks as it has threads, a worker takes none any more.
         """
         try:
-            return super().store_result(task_id, result, state, *more, **known)
+            return super().store_result(task_id, result, state, *more, **known)  # type: ignore[misc]
         except Exception as error:  # whatever the backend's own retries end with
             log.warning("a task's state could not be kept", task=task_id, state=state, error=str(error))
             return result
+
+
+class QuietResults(_Quiet, RedisBackend):  # type: ignore[misc]
+    """Celery's Redis backend."""
+
+
+class QuietSentinelResults(_Quiet, SentinelBackend):  # type: ignore[misc]
+    """The same for a Redis behind Sentinel."""
 
 
 class CompleteDispatcher(EventDispatcher):  # type: ignore[misc]
@@ -80,17 +88,25 @@ class CarefulQoS(redis_transport.QoS):
             self._remove_from_indices(tag).execute()  # type: ignore[no-untyped-call]
 
 
-class CarefulChannel(redis_transport.Channel):
-    """kombu's channel to Redis, which drops an entry that is no JSON. kombu (seen in 5.7.0) would end the worker."""
+class _Careful:
+    """Part of a channel to Redis: drops an entry that is no JSON. kombu (seen in 5.7.0) would end the worker."""
 
     QoS = CarefulQoS
 
     def _brpop_read(self, **options: Any) -> Any:
         try:
-            return super()._brpop_read(**options)  # type: ignore[no-untyped-call]
+            return super()._brpop_read(**options)  # type: ignore[misc]
         except _UNREADABLE as error:
             _dropped("queue", error)
             return True  # as after any entry
+
+
+class CarefulChannel(_Careful, redis_transport.Channel):
+    """kombu's channel to Redis."""
+
+
+class CarefulSentinelChannel(_Careful, redis_transport.SentinelChannel):
+    """The same to a Redis behind Sentinel."""
 
 
 class CarefulTransport(redis_transport.Transport):
@@ -99,7 +115,7 @@ class CarefulTransport(redis_transport.Transport):
     Such an entry is not kept: nothing is lost with it, for a released finding without outcome is released again.
     """
 
-    Channel = CarefulChannel
+    Channel: Any = CarefulChannel
 
     def _deliver(self, message: Any, queue: Any) -> None:
         try:
@@ -116,16 +132,29 @@ class CarefulTransport(redis_transport.Transport):
                 channel.basic_reject(tag, requeue=False)
 
 
+class CarefulSentinelTransport(CarefulTransport):
+    """The same for a Redis behind Sentinel."""
+
+    default_port: Any = redis_transport.SentinelTransport.default_port
+    Channel: Any = CarefulSentinelChannel
+
+
 def _dropped(place: str, error: Exception) -> None:
     """Says what kind of error it was and nothing of the entry, which may hold anything."""
     log.warning("dropped an entry that is no task", place=place, error=type(error).__name__)
 
 
 class CarefulConnection(connection.Connection):
-    """kombu's connection over that transport, whatever the form of its URL."""
+    """kombu's connection over those transports. RabbitMQ needs none: AMQP knows what a message is, and Celery rejects
+    what it cannot decode."""
 
-    def get_transport_cls(self) -> type[CarefulTransport]:
-        """The transport. remesh's broker is always a Redis."""
+    def get_transport_cls(self) -> Any:
+        """The transport, by the scheme of the URL."""
+        scheme = str(self.transport_cls)
+        if scheme.startswith("sentinel"):
+            return CarefulSentinelTransport
+        if scheme.startswith(("amqp", "pyamqp")):
+            return super().get_transport_cls()  # type: ignore[no-untyped-call]
         return CarefulTransport
 
 

@@ -21,8 +21,8 @@ Every method raises BrokerUnreachable without an answer, and BrokerError if the 
                                                                                         the longest of them
     order:<owner>              its pods, in the order in which they were seen first     a day after the last
     replacement:<pod>          UID of the pod that this one replaced                    an hour
-    manifest:<pod>             manifest of a pod without a controller; may hold secrets 30 days
-    gates                      injector → GateState
+    manifest:<pod>             see `remesh.ledger_manifests`
+    gates                      injector, and shard of the watchers if any → GateState
     outcome:<finding>          last Outcome                                             a day
     brake:<injector>           see `remesh.ledger_brake`
     owed                       see `remesh.ledger_owed`
@@ -53,6 +53,8 @@ CLAIM_SECONDS = 3600  # far longer than anybody waits for a replacement
 WINDOW_SECONDS = 3600
 # Failures of one burst come together and are one piece of news. TCP too halves once per round trip.
 HALVE_ONCE_SECONDS = 5.0
+
+_SHARD_MARK = " shard "
 
 log = logs.get("ledger")
 Row = TypeVar("Row", bound=BaseModel)
@@ -151,8 +153,9 @@ class Lease:
 class Ledger:
     """The ledger of one cluster. Thread-safe, as its client is."""
 
-    def __init__(self, redis: RedisClient, cluster: str, prefix: str = "remesh:") -> None:
+    def __init__(self, redis: RedisClient, cluster: str, prefix: str = "remesh:", *, shard: str = "") -> None:
         self._redis = redis
+        self._shard = shard
         self._base = key_base(prefix, cluster)
         self.brakes = Brakes(redis, self._base)
         self.owed = Owed(redis, self._base)
@@ -449,13 +452,22 @@ class Ledger:
             self._redis.hset(self._key("gates"), injector_key, seen.model_dump_json())
 
     def gates(self) -> dict[str, GateState]:
-        """All gates by injector key. `seen` tells how old each is."""
-        return self._rows("gates", GateState)
+        """All gates by injector key. `seen` tells how old each is. Of the shards' gates the one that is closed."""
+        merged: dict[str, GateState] = {}
+        for field, row in sorted(self._rows("gates", GateState).items()):
+            key = field.partition(_SHARD_MARK)[0]
+            if key not in merged or not row.open:
+                merged[key] = row
+        return merged
 
     def drop_gate(self, injector_key: str) -> None:
         """The injector is gone for good."""
         with translated(self._redis, "cannot drop a gate"):
-            self._redis.hdel(self._key("gates"), injector_key)
+            self._redis.hdel(self._key("gates"), self._gate(injector_key))
+
+    def _gate(self, injector_key: str) -> str:
+        """Each shard of the watchers has gates of its own; an injector's key has no blanks."""
+        return f"{injector_key}{_SHARD_MARK}{self._shard}" if self._shard else injector_key
 
     def _key(self, *parts: str) -> str:
         return self._base + ":".join(parts)

@@ -9,18 +9,19 @@ background task at most, however long the background's backlog; and a stream of 
 the background. Priorities inside one queue, or a strict order of queues, would let one side starve.
 """
 
-import ssl
-from dataclasses import dataclass
+from collections.abc import Mapping
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit
 
 from celery import Celery
 from kombu import entity
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError, ResponseError
 
-from remesh.celery_parts import CarefulAMQP, CompleteEvents, QuietResults
-from remesh.errors import BrokerError, BrokerUnreachable, ConfigError, UsageError
+from remesh import amqp
+from remesh.broker_urls import Endpoint, endpoint, is_amqp
+from remesh.celery_parts import CarefulAMQP, CompleteEvents, QuietResults, QuietSentinelResults
+from remesh.errors import BrokerError, BrokerUnreachable, UsageError
 from remesh.models import Action, RepairRequest
 from remesh.redisdb import (
     ANSWER_SECONDS,
@@ -28,7 +29,7 @@ from remesh.redisdb import (
     HEALTH_CHECK_SECONDS,
     VISIBILITY_TIMEOUT_SECONDS,
     RedisClient,
-    check_url,
+    connect_url,
     key_base,
     place_of,
     problem,
@@ -58,14 +59,13 @@ def make_app(settings: Settings, *, consumes: bool = True) -> Celery:
     variable = "REMESH_BROKER_URL" if settings.broker_url else "REMESH_REDIS_URL"
     broker = endpoint(settings.broker, variable)
     results = endpoint(settings.redis_url.get_secret_value(), "REMESH_REDIS_URL")
-    prefix = key_base(settings.key_prefix, settings.cluster) + "celery:"
-    socket_seconds = SOCKET_SECONDS if consumes else ANSWER_SECONDS
+    base = _base(settings)
     # Flower asks the current application for results.
     app = Celery("remesh", set_as_current=consumes, events=CompleteEvents, amqp=CarefulAMQP)
     app.config_from_object(
-        _broker_settings(broker, prefix, socket_seconds)
-        | _result_settings(results, prefix, socket_seconds)
-        | _task_settings()
+        _broker_settings(broker, base, consumes=consumes)
+        | _result_settings(results, base, _socket_seconds(consumes=consumes))
+        | _task_settings(base if is_amqp(broker.url) else "")
         | _worker_settings()
     )
     return app
@@ -95,67 +95,58 @@ def send(app: Celery, request: RepairRequest) -> str:
     return request.task_id
 
 
+def _base(settings: Settings) -> str:
+    """Beginning of every name that Celery makes in the broker and in the result backend."""
+    return key_base(settings.key_prefix, settings.cluster) + "celery:"
+
+
+def queue_names(settings: Settings) -> dict[str, str]:
+    """The queues' names in the broker, by their short ones."""
+    return {name: _base(settings) + name for name in (ON_DEMAND, BACKGROUND)}
+
+
 def queue_lengths(client: RedisClient, settings: Settings) -> dict[str, int]:
-    """Tasks that wait in each queue; those that a worker has fetched are not counted. Raises BrokerUnreachable."""
-    prefix = key_base(settings.key_prefix, settings.cluster) + "celery:"
+    """Tasks that wait in each queue; those that a worker has fetched are not counted. Raises BrokerError.
+
+    `client` is the trail's Redis, which is asked if it is the broker, too.
+    """
+    names = queue_names(settings)
+    if is_amqp(settings.broker):
+        return amqp.lengths(endpoint(settings.broker, "REMESH_BROKER_URL"), names)
+    if settings.broker == settings.redis_url.get_secret_value():
+        return _redis_lengths(client, names)
+    with connect_url(settings.broker, "REMESH_BROKER_URL") as other:
+        return _redis_lengths(other, names)
+
+
+def _redis_lengths(client: RedisClient, names: Mapping[str, str]) -> dict[str, int]:
     with translated(client, "cannot read the queues"):
-        return {name: client.llen(prefix + name) for name in (ON_DEMAND, BACKGROUND)}
+        return {name: client.llen(key) for name, key in names.items()}
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """A Redis URL as Celery understands it, and its TLS parameters apart."""
-
-    url: str
-    tls: dict[str, Any] | None
-
-    @property
-    def is_socket(self) -> bool:
-        """True for a unix socket, which knows no keep-alive."""
-        return self.url.startswith("redis+socket://")
-
-
-def endpoint(url: str, variable: str) -> Endpoint:
-    """Turn one of our URLs into Celery's form. `variable` is the setting that an error names. Raises ConfigError."""
-    check_url(url, variable)
-    parts = urlsplit(url)
-    if parts.scheme == "unix":
-        return Endpoint(_socket_url(parts), None)
-    if parts.scheme == "redis":
-        return Endpoint(url, None)
-    # Without parameters kombu would accept any certificate.
-    tls: dict[str, Any] = {"ssl_cert_reqs": "required"}
-    rest = []
-    for key, value in parse_qsl(parts.query):
-        if key.startswith("ssl_"):
-            tls[key] = value
-        else:
-            rest.append((key, value))
-    tls["ssl_cert_reqs"] = _certificate_rule(str(tls["ssl_cert_reqs"]), variable)
-    if "ssl_check_hostname" in tls:
-        tls["ssl_check_hostname"] = str(tls["ssl_check_hostname"]).lower() not in ("false", "no", "0")
-    return Endpoint(urlunsplit(parts._replace(query=urlencode(rest))), tls)
+def _broker_settings(broker: Endpoint, base: str, *, consumes: bool) -> dict[str, Any]:
+    known = _amqp_settings(base, consumes=consumes)
+    if not is_amqp(broker.url):
+        known = _redis_settings(broker, base, _socket_seconds(consumes=consumes))
+    return {
+        **known,
+        "broker_url": broker.url,
+        "broker_use_ssl": broker.tls,
+        "broker_connection_timeout": CONNECT_SECONDS,
+        "broker_connection_retry": True,
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,  # an outage of any length is waited for
+    }
 
 
-def _socket_url(parts: SplitResult) -> str:
-    query = dict(parse_qsl(parts.query))
-    user = unquote(parts.username or "") or query.get("username", "")
-    secret = unquote(parts.password or "") or query.get("password", "")
-    login = f"{quote(user, safe='')}:{quote(secret, safe='')}@" if user or secret else ""
-    return f"redis+socket://{login}{parts.path}?virtual_host={query.get('db', '0')}"
+def _socket_seconds(*, consumes: bool) -> float:
+    return SOCKET_SECONDS if consumes else ANSWER_SECONDS
 
 
-def _certificate_rule(text: str, variable: str) -> ssl.VerifyMode:
-    rules = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
-    rule = rules.get(text.lower().removeprefix("cert_"))
-    if rule is None:
-        raise ConfigError(f"{variable}: ssl_cert_reqs is {text[:20]!r}; give required, optional or none")
-    return rule
-
-
-def _broker_settings(broker: Endpoint, prefix: str, socket_seconds: float) -> dict[str, Any]:
+def _redis_settings(broker: Endpoint, base: str, socket_seconds: float) -> dict[str, Any]:
     transport: dict[str, Any] = {
-        "global_keyprefix": prefix,
+        **broker.options,
+        "global_keyprefix": base,
         "visibility_timeout": VISIBILITY_TIMEOUT_SECONDS,
         # A lost worker's tasks come back within 5 s of the visibility time-out; kombu's own values make it 100 s.
         "unacked_restore_interval": 5,
@@ -168,37 +159,47 @@ def _broker_settings(broker: Endpoint, prefix: str, socket_seconds: float) -> di
     }
     if not broker.is_socket:
         transport["socket_keepalive"] = True
+    return {"broker_transport_options": transport}
+
+
+def _amqp_settings(base: str, *, consumes: bool) -> dict[str, Any]:
+    """RabbitMQ has no prefix for everything, so each name of ours carries the cluster's."""
+    transport: dict[str, Any] = {"confirm_publish": True}  # without it a lost message looks like a sent one
+    if not consumes:  # a consumer waits for as long as it takes, and has its heartbeat
+        transport |= {"read_timeout": ANSWER_SECONDS, "write_timeout": ANSWER_SECONDS}
     return {
-        "broker_url": broker.url,
-        "broker_use_ssl": broker.tls,
         "broker_transport_options": transport,
-        "broker_connection_timeout": CONNECT_SECONDS,
-        "broker_connection_retry": True,
-        "broker_connection_retry_on_startup": True,
-        "broker_connection_max_retries": None,  # an outage of any length is waited for
+        "broker_heartbeat": HEALTH_CHECK_SECONDS,  # a half-open connection is noticed within two of them
+        "control_exchange": base + "control",
+        "event_exchange": base + "events",
+        "event_queue_prefix": base + "events",
     }
 
 
-def _result_settings(results: Endpoint, prefix: str, socket_seconds: float) -> dict[str, Any]:
-    path = f"{QuietResults.__module__}:{QuietResults.__qualname__}"
+def _result_settings(results: Endpoint, base: str, socket_seconds: float) -> dict[str, Any]:
+    plain, behind = (f"{each.__module__}:{each.__qualname__}" for each in (QuietResults, QuietSentinelResults))
     return {
         "result_backend": results.url,
-        "override_backends": {"redis": path, "rediss": path},
+        "override_backends": {"redis": plain, "rediss": plain, "sentinel": behind},
         "redis_backend_use_ssl": results.tls,
         "redis_socket_timeout": socket_seconds,
         "redis_socket_connect_timeout": CONNECT_SECONDS,
         "redis_socket_keepalive": not results.is_socket,
         "redis_backend_health_check_interval": HEALTH_CHECK_SECONDS,
         "redis_max_connections": 64,
-        "result_backend_transport_options": {"global_keyprefix": prefix, "retry_policy": {"timeout": 5.0}},
+        "result_backend_transport_options": {
+            **results.options,
+            "global_keyprefix": base,
+            "retry_policy": {"timeout": 5.0},
+        },
         "result_expires": RESULT_SECONDS,
         "result_serializer": "json",
     }
 
 
-def _task_settings() -> dict[str, Any]:
+def _task_settings(prefix: str) -> dict[str, Any]:
     return {
-        "task_queues": [_queue(ON_DEMAND), _queue(BACKGROUND)],  # objects, for Flower reads their names
+        "task_queues": [_queue(ON_DEMAND, prefix), _queue(BACKGROUND, prefix)],  # objects, for Flower reads their names
         "task_default_queue": BACKGROUND,
         "task_create_missing_queues": False,  # a mistyped queue is an error, not a queue that nobody serves
         "task_serializer": "json",
@@ -215,9 +216,11 @@ def _task_settings() -> dict[str, Any]:
     }
 
 
-def _queue(name: str) -> Any:
+def _queue(name: str, prefix: str) -> Any:
+    """`prefix` is empty where the transport has one for all names; the queue is known by its short name, too."""
     untyped: Any = entity  # kombu's constructors carry no types
-    return untyped.Queue(name, untyped.Exchange(name), routing_key=name)
+    full = prefix + name
+    return untyped.Queue(full, untyped.Exchange(full), routing_key=full, alias=name if prefix else None)
 
 
 def _worker_settings() -> dict[str, Any]:
@@ -245,6 +248,7 @@ def _sentence(request: RepairRequest) -> str:
 def _translate(app: Celery, request: RepairRequest, error: Exception) -> BrokerError:
     cause = error.__cause__ if isinstance(error, KombuError) and isinstance(error.__cause__, Exception) else error
     kind = BrokerError if isinstance(cause, ResponseError) else BrokerUnreachable
-    parts = urlsplit(app.conf.broker_url)
-    where = place_of(app.conf.broker_url)
-    return kind(f"cannot queue the repair of {request.ref}: {where}: {problem(cause, unquote(parts.password or ''))}")
+    first = app.conf.broker_url.partition(";")[0]  # of several sentinels
+    where = amqp.place_of(first) if is_amqp(first) else place_of(first)
+    secret = unquote(urlsplit(first).password or "")
+    return kind(f"cannot queue the repair of {request.ref}: {where}: {problem(cause, secret)}")

@@ -9,14 +9,17 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import redis
 from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
+from redis.sentinel import SentinelConnectionPool
 
+from remesh import sentinel
 from remesh.errors import BrokerError, BrokerUnreachable, BrokerUnsafe, ConfigError, TrailUnavailable
 from remesh.settings import Settings
+from remesh.tls_parameters import check_tls, tls_parameters
 
 RedisClient: TypeAlias = redis.Redis
 
@@ -32,7 +35,7 @@ VISIBILITY_TIMEOUT_SECONDS = 300
 # Clocks further apart than this make `since` and ages misleading.
 CLOCK_SKEW_SECONDS = 5.0
 
-SCHEMES = ("redis", "rediss", "unix")
+SCHEMES = ("redis", "rediss", "unix", *sentinel.SCHEMES)
 
 
 def connect(settings: Settings) -> RedisClient:
@@ -46,21 +49,30 @@ def connect(settings: Settings) -> RedisClient:
 def connect_url(url: str, variable: str = "REMESH_REDIS_URL") -> RedisClient:
     """Client for one URL; `variable` is the setting that an error names."""
     check_url(url, variable)
-    return redis.Redis.from_url(
-        url,
-        decode_responses=True,
-        encoding_errors="backslashreplace",  # somebody else's bytes in our keys are shown, not a crash
-        socket_connect_timeout=CONNECT_SECONDS,
-        socket_timeout=ANSWER_SECONDS,
-        health_check_interval=HEALTH_CHECK_SECONDS,
-        retry=Retry(ExponentialBackoff(cap=0.4, base=0.05), RETRIES),
-        client_name="remesh",
-    )
+    options: dict[str, Any] = {
+        "decode_responses": True,
+        "encoding_errors": "backslashreplace",  # somebody else's bytes in our keys are shown, not a crash
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "socket_timeout": ANSWER_SECONDS,
+        "health_check_interval": HEALTH_CHECK_SECONDS,
+        "retry": Retry(ExponentialBackoff(cap=0.4, base=0.05), RETRIES),
+        "client_name": "remesh",
+    }
+    if sentinel.is_sentinel(url):
+        behind = sentinel.parse(url, variable)
+        check_tls(behind.tls or {}, variable)
+        return sentinel.client(behind, options)
+    if url.startswith("rediss://"):
+        check_tls(tls_parameters(dict(parse_qsl(urlsplit(url).query)), variable), variable)
+    return redis.Redis.from_url(url, **options)
 
 
 def check_url(url: str, variable: str) -> None:
     """Raise ConfigError naming `variable` if `url` is no Redis URL. The URL is not printed: it may hold a secret."""
-    example = "such as redis://:password@host:6379/0, rediss://… or unix:///path/to/redis.sock"
+    example = "such as redis://:password@host:6379/0, rediss://…, sentinel://… or unix:///path/to/redis.sock"
+    if sentinel.is_sentinel(url):
+        sentinel.parse(url, variable)
+        return
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -80,14 +92,19 @@ def check_url(url: str, variable: str) -> None:
 
 def place(client: RedisClient) -> str:
     """`host:port/db` or the socket's path, for messages. Never a user or a password."""
-    known = client.connection_pool.connection_kwargs
+    pool = client.connection_pool
+    known = pool.connection_kwargs
     db = known.get("db") or 0
     where = str(known["path"]) if "path" in known else f"{known.get('host', 'localhost')}:{known.get('port', 6379)}"
+    if isinstance(pool, SentinelConnectionPool):
+        where = f"the primary {pool.service_name!r} behind Sentinel"
     return f"Redis at {where}" + (f", database {db}" if db else "")
 
 
 def place_of(url: str) -> str:
     """The same for a URL, without connecting."""
+    if sentinel.is_sentinel(url):
+        return sentinel.parse(url, "REMESH_REDIS_URL").place
     parts = urlsplit(url)
     if not parts.hostname:
         return f"Redis at {unquote(parts.path)}"

@@ -35,6 +35,18 @@ class Settings(BaseSettings):
     signing_key: SecretStr | None = Field(default=None, min_length=16)
     """Key of the workers, the same for all of them and not in Redis: only with it one worker brings back a pod without
     a controller that another one evicted. At least 16 characters."""
+    leader_election: bool = False
+    """Watchers: release only while holding a Lease, so that several may run and one leads."""
+    lease_namespace: str | None = None
+    """Namespace of the Lease; default: the pod's."""
+    lease_duration_seconds: int = Field(default=15, ge=2, le=3600)
+    """A standby takes over so long after the leader's last renewal."""
+    lease_renew_deadline_seconds: int = Field(default=10, ge=2, le=3600)
+    """A leader that could not renew for so long releases nothing more; shorter than the duration."""
+    lease_retry_seconds: int = Field(default=2, ge=1, le=600)
+    """Between two tries to renew or to take the Lease."""
+    shard: str | None = None
+    """Watchers: `i/N` with i from 0: look only at the i-th of N shares of the namespaces. All N have to run."""
     metrics_port: int = Field(default=9464, ge=0, le=65535)
     """Port of /metrics, /livez and /readyz; 0: none. One that is taken costs a warning, not the process."""
     metrics_host: str = "127.0.0.1"

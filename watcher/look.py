@@ -90,6 +90,8 @@ class Looker:
         """
         for row in self._desk.ledger.open_findings():
             finding, uid = row.finding, row.finding.ref.uid
+            if not self._desk.shard.owns(finding.ref.namespace):
+                continue
             released = self._desk.ledger.released(finding.id)
             if self._desk.book.get(uid) is not None or (released is not None and not released.overdue):
                 continue

@@ -12,22 +12,30 @@ from remesh.kube.transport import KubeClient
 from remesh.kube.watch import Reflector
 from remesh.meshes import Profiles
 from remesh.objects import Webhook
+from watcher.shard import Shard
 from watcher.store import SERVICE_LABEL, WORKLOAD_KINDS, Store
 
 log = logs.get("watcher.reflect")
 
 STALE_SECONDS = 180.0  # the API server sends a bookmark about once a minute
-KINDS = ("Namespace", "MutatingWebhookConfiguration", "Node", "Pod", "Deployment", *WORKLOAD_KINDS)
+_SHARDED = ("Pod", "Deployment", *WORKLOAD_KINDS)
+# A silent watch is opened anew after 90 s, a failed one within 30; either way something happens well before this.
+STUCK_SECONDS = 300.0
+KINDS = ("Namespace", "MutatingWebhookConfiguration", "Node", *_SHARDED)
+_WHOLE = Shard()
 
 
 class Reflectors:
     """Keeps a store current until `stop` is set."""
 
-    def __init__(self, client: KubeClient, store: Store, profiles: Profiles, stop: threading.Event) -> None:
+    def __init__(
+        self, client: KubeClient, store: Store, profiles: Profiles, stop: threading.Event, shard: Shard = _WHOLE
+    ) -> None:
         self._client = client
         self._store = store
         self._profiles = profiles
         self._stop = stop
+        self._shard = shard
         self._by_kind = {kind: self._reflector(kind) for kind in KINDS}
         self._services: dict[tuple[str, str], tuple[Reflector, threading.Event]] = {}
         self._threads: list[threading.Thread] = []
@@ -78,10 +86,11 @@ class Reflectors:
 
     def _reflector(self, kind: str) -> Reflector:
         def on_list(items: list[Any]) -> None:
-            self._store.replace(kind, items)
+            self._store.replace(kind, items if self._shard.is_whole else [item for item in items if ours(item)])
 
         def on_event(event: str, item: Any) -> None:
-            self._store.apply(kind, event, item)
+            if ours(item):
+                self._store.apply(kind, event, item)
 
         return Reflector(self._client, kind, on_list, on_event)
 
@@ -103,6 +112,9 @@ class Reflectors:
 
     def _follow_services(self) -> None:
         version = -1
+        def ours(item: Any) -> bool:
+            return kind not in _SHARDED or self._shard.owns(item.metadata.namespace)
+
         while not self._stop.wait(0.05):
             if self._store.webhooks_version == version:
                 continue

@@ -97,7 +97,9 @@ class Releaser:
             self._desk.record.refusal(tracked, "observe_mode", "the policy's mode is observe: it would be repaired now")
 
     def release_one(self, tracked: Tracked, key: str | None) -> bool:
-        """Hand one finding to the workers; False if the window has no room (and so for none behind it)."""
+        """Hand one finding to the workers; False if none can go now: no room in the window, or not leading any more."""
+        if not self._desk.leads():
+            return False
         finding, repair = tracked.finding, self._desk.policy.repair
         if key is not None:
             limit = self._desk.ledger.window_size(key, self._desk.policy.window)
@@ -113,6 +115,9 @@ class Releaser:
         to_released(tracked, attempt, deadline)
         try:
             self._desk.record.release(tracked, request)
+            if not self._desk.leads():  # Redis took its time, and the lease ended meanwhile
+                self._unrelease(tracked, key)
+                return False
             self._send(request)
         except BrokerError:
             self._unrelease(tracked, key)

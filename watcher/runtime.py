@@ -48,6 +48,8 @@ class Watcher:
             self._desk.store.wait(self._pause())
             self._on_tick()
             try:
+            if stop.is_set():
+                break
                 self.tick()
                 if broken:
                     log.info("redis answers again")

@@ -78,6 +78,17 @@ class Store:
         with self._changed:
             self._wake()
 
+    def look_at_all(self) -> None:
+        """Whatever is held needs a look: a term of leading begins."""
+        with self._changed:
+            self._dirty.clear()
+            self._look_again(uid for kind in LOOKED_AT for uid in self._objects.get(kind, {}))
+
+    def forget_changes(self) -> None:
+        """Nobody looks at changes now: a standby keeps objects and no list of changes."""
+        with self._changed:
+            self._dirty.clear()
+
     # --- read by the watcher's thread ---
 
     def wait(self, timeout: float) -> None:

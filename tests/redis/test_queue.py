@@ -10,6 +10,7 @@ import pytest
 from celery import Celery
 from celery.result import AsyncResult
 
+from remesh.broker_urls import endpoint
 from remesh.embedded import EmbeddedRedis
 from remesh.errors import BrokerError, BrokerUnreachable, ConfigError, UsageError
 from remesh.models import Action, RepairRequest
@@ -19,7 +20,6 @@ from remesh.queue import (
     TASK_NUDGE,
     TASK_RECREATE,
     TASKS,
-    endpoint,
     make_app,
     queue_lengths,
     send,

@@ -1,0 +1,77 @@
+"""The servers that hold trail, ledger and tasks, judged before anything is begun.
+
+Trail and ledger are in REMESH_REDIS_URL; the tasks are there, too, unless REMESH_BROKER_URL names another Redis or a
+RabbitMQ. Used by watcher, workers and command line at their start.
+"""
+
+from typing import Protocol
+
+from remesh import amqp, logs, redisdb
+from remesh.broker_urls import endpoint, is_amqp
+from remesh.errors import BrokerUnsafe
+from remesh.queue import queue_names
+from remesh.settings import Settings
+
+log = logs.get("brokers")
+
+
+class Report(Protocol):
+    """What a server says of itself: `remesh.redisdb.BrokerReport` or `remesh.amqp.AmqpReport`."""
+
+    @property
+    def place(self) -> str:
+        """For messages."""
+
+    @property
+    def server(self) -> str:
+        """Its kind: "redis", "valkey" or "rabbitmq"."""
+
+    @property
+    def version(self) -> str:
+        """As it says."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why something could be lost."""
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What should be looked at."""
+
+
+def reports(settings: Settings) -> list[Report]:
+    """Of the Redis of trail and ledger, and of the broker where it is another server.
+
+    Raises ConfigError, BrokerUnreachable or BrokerError.
+    """
+    with redisdb.connect(settings) as client:
+        found: list[Report] = [redisdb.check_broker(client)]
+    if settings.broker == settings.redis_url.get_secret_value():
+        return found
+    return [*found, broker_report(settings)]
+
+
+def broker_report(settings: Settings) -> Report:
+    """Of the broker alone."""
+    if is_amqp(settings.broker):
+        return amqp.check(endpoint(settings.broker, "REMESH_BROKER_URL"), queue_names(settings))
+    variable = "REMESH_BROKER_URL" if settings.broker_url is not None else "REMESH_REDIS_URL"
+    with redisdb.connect_url(settings.broker, variable) as client:
+        return redisdb.check_broker(client)
+
+
+def require_safe(settings: Settings) -> list[Report]:
+    """Refuse servers that could lose tasks or trail, unless overridden by name; then the log says what.
+
+    Raises BrokerUnsafe naming settings, cures and the override, and what `reports` raises.
+    """
+    found = reports(settings)
+    for report in found:
+        if report.problems and not settings.allow_unsafe_broker:
+            raise BrokerUnsafe(
+                f"{report.place} is not safe: {'; '.join(report.problems)}; "
+                "or start anyway with REMESH_ALLOW_UNSAFE_BROKER=true"
+            )
+        for problem in report.problems:
+            log.warning("unsafe broker allowed", problem=problem)
+    return found
