@@ -17,7 +17,7 @@ CLUSTER ?= auto
 DEMO ?=
 TESTS ?=
 # Tests at a time. Most of the time they wait for back-offs, so more than there are cores; JOBS=0 is one by one.
-JOBS ?= 3
+JOBS ?= 4
 BENCH ?=
 
 VENV := .venv
@@ -29,7 +29,7 @@ SOURCES := remesh watcher workers config tests benchmarks
 
 # The real control plane's own parts need the tests' dependencies; the simulated one needs nothing more.
 CACHE := $(or $(REMESH_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/remesh)
-REAL_IS_POSSIBLE := $(or $(KUBEBUILDER_ASSETS),$(shell command -v go 2>/dev/null),$(wildcard $(CACHE)/testcluster/*))
+REAL_IS_POSSIBLE := $(or $(KUBEBUILDER_ASSETS),$(if $(filter none,$(REMESH_GO)),,$(shell command -v $(or $(REMESH_GO),go) 2>/dev/null)),$(wildcard $(CACHE)/testcluster/*))
 DEMO_NEEDS := $(if $(filter real,$(CLUSTER)),$(DEV),$(if $(filter auto,$(CLUSTER)),$(if $(REAL_IS_POSSIBLE),$(DEV),$(RUN)),$(RUN)))
 
 .PHONY: help demo test lint format types imports docs dist bench cluster check venv clean

@@ -1,7 +1,8 @@
 """The test cluster's programs: found where they are, built from Go modules where they are not.
 
 Looked for in this order: `KUBEBUILDER_ASSETS` (a directory, the convention of Kubernetes' own test environments),
-the cache, Go. What Go builds is cached outside the source tree in
+the cache, Go. Go is the command that `REMESH_GO` names, else the `go` on PATH, beside this Python or in
+/usr/local/go; `REMESH_GO=none` does without. What Go builds is cached outside the source tree in
 `${REMESH_CACHE:-${XDG_CACHE_HOME:-~/.cache}/remesh}/testcluster/MODULE-HASH/`, where the hash is that of the
 module's go.mod and go.sum: a changed version builds anew, an unchanged one never does.
 """
@@ -26,6 +27,8 @@ from tests.cluster.errors import BinariesUnavailable
 GO_MODULES = Path(__file__).parent / "go"
 # How often a running build says that it is alive. Linking kube-apiserver alone can take a minute or two.
 SIGN_OF_LIFE_SECONDS = 30.0
+# `REMESH_GO` set to this: there is no Go here, wherever it may be installed.
+NO_GO = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,12 +114,20 @@ def _found(program: Program) -> Path:
 
 
 def _go_command(missing: list[Program]) -> str:
+    names = ", ".join(program.name for program in missing)
+    named = os.environ.get("REMESH_GO")
+    if named == NO_GO:
+        raise BinariesUnavailable(
+            f"no test cluster: {names} not found, and REMESH_GO={NO_GO} forbids to build them; unset it, "
+            "or set KUBEBUILDER_ASSETS to a directory that has them"
+        )
     # Next to the interpreter: where a Go toolchain installed into the virtual environment has its command.
     beside = Path(sys.executable).parent
     path = os.pathsep.join([os.environ.get("PATH", ""), str(beside), "/usr/local/go/bin"])
-    go = shutil.which("go", path=path)
+    go = shutil.which(named or "go", path=path)
+    if go is None and named:
+        raise BinariesUnavailable(f"no test cluster: REMESH_GO names {named}, and there is no such command; correct it")
     if go is None:
-        names = ", ".join(program.name for program in missing)
         raise BinariesUnavailable(
             f"no test cluster: {names} not found; install Go 1.26 or later to have them built, "
             "or set KUBEBUILDER_ASSETS to a directory that has them"

@@ -13,6 +13,10 @@ class FaultUnavailable(ClusterError):
     """This fault needs something (a network namespace, an injector) that this cluster does not have."""
 
 
+class NetworkUnavailable(FaultUnavailable):
+    """This fault needs a network namespace, and this machine allows none."""
+
+
 class ProcessDied(ClusterError):
     """A process of the cluster ended although nobody asked it to."""
 

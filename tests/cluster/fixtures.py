@@ -7,7 +7,7 @@
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 
@@ -15,7 +15,7 @@ from remesh.testbed import InjectorWear
 from tests.cluster import build
 from tests.cluster.cluster import RealCluster
 from tests.cluster.controlplane import Tuning
-from tests.cluster.errors import ApiError, BinariesUnavailable
+from tests.cluster.errors import ApiError, BinariesUnavailable, NetworkUnavailable
 from tests.cluster.istio import IstioCluster, istio_wear
 from tests.cluster.istio import unavailable_reason as istio_unavailable_reason
 
@@ -40,6 +40,30 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         contextlib.suppress(BinariesUnavailable),  # the fixtures say why
     ):
         build.ensure(needed)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Generator[None, object, object]:
+    """As `pytest_runtest_call`, for a fault that a fixture asks for."""
+    with _reason_for_no_network():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Generator[None, object, object]:
+    """A fault that needs a network namespace skips its test where there is none, with the reason; in CI it fails."""
+    with _reason_for_no_network():
+        return (yield)
+
+
+@contextlib.contextmanager
+def _reason_for_no_network() -> Iterator[None]:
+    reason = None
+    try:
+        yield
+    except NetworkUnavailable as error:
+        reason = str(error)
+    _require(reason)
 
 
 @pytest.fixture(scope="session")

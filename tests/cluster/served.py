@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from remesh.testbed import Fault, InjectorWear
 from tests.cluster import network, pki
 from tests.cluster.api import Api, Object
-from tests.cluster.errors import ApiError, FaultUnavailable
+from tests.cluster.errors import ApiError, FaultUnavailable, NetworkUnavailable
 from tests.cluster.nodes import Nodes
 from tests.cluster.processes import Processes
 from tests.cluster.replicas import Admission, Replicas
@@ -158,7 +158,7 @@ class ServedInjector(abc.ABC):
 
     def _need_network(self, fault: Fault) -> None:
         if not self._net.isolated:
-            raise FaultUnavailable(
+            raise NetworkUnavailable(
                 f"the fault {fault} needs pod addresses, and so a network namespace: "
                 "install iproute2 and run as root, or allow unprivileged user namespaces"
             )

@@ -109,9 +109,29 @@ def test_assets_go_before_the_cache_and_the_cache_before_go(tmp_path: Path, monk
 def test_missing_programs_without_go_are_named_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMESH_CACHE", str(tmp_path))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.delenv("REMESH_GO", raising=False)
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
 
     with pytest.raises(BinariesUnavailable, match=r"kube-apiserver.* install Go .* or set KUBEBUILDER_ASSETS"):
+        build.ensure()
+    assert "\n" not in str(build.unavailable_reason())
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("none", "REMESH_GO=none forbids to build them"),
+        ("/no/such/go", "REMESH_GO names /no/such/go, and there is no such command"),
+    ],
+)
+def test_go_can_be_ruled_out_and_a_wrong_one_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, complaint: str
+) -> None:
+    monkeypatch.setenv("REMESH_CACHE", str(tmp_path))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setenv("REMESH_GO", value)
+
+    with pytest.raises(BinariesUnavailable, match=complaint):
         build.ensure()
     assert "\n" not in str(build.unavailable_reason())
 
@@ -121,7 +141,7 @@ def test_failed_build_leaves_nothing_in_the_cache(tmp_path: Path, monkeypatch: p
     put_program(go, "#!/bin/sh\necho out of memory >&2\nexit 2\n")
     monkeypatch.setenv("REMESH_CACHE", str(tmp_path / "cache"))
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
-    monkeypatch.setattr("shutil.which", lambda *_, **__: str(go))
+    monkeypatch.setenv("REMESH_GO", str(go))
     progress = io.StringIO()
 
     with pytest.raises(BinariesUnavailable, match="etcd failed: out of memory"):

@@ -1,0 +1,70 @@
+"""In which order several workers run the tests: the slow ones first, dealt out evenly, the quick ones after them.
+
+pytest-xdist's `--dist worksteal` gives each worker an equal stretch of the collected tests and later takes from the
+end of the longest queue for whoever has nothing left. So what stands first in a stretch is begun first and stays
+where it is, and the quick ones at the ends even out what was dealt unevenly.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+
+# About how many seconds one test takes, by the beginning of its node id; the longest that fits counts. Only what is
+# slow needs to be here, and only roughly right.
+SECONDS: dict[str, float] = {
+    "tests/agreement/": 6,
+    "tests/agreement/test_plan_and_repair.py::test_repair_does_what_plan_says": 50,
+    "tests/cli/test_run.py": 8,
+    "tests/cluster/test_istio.py": 12,
+    "tests/cluster/test_lifecycle.py": 10,
+    "tests/e2e/": 25,
+    "tests/e2e/test_bare_pods.py::test_an_injector_that_dies_again": 90,
+    "tests/e2e/test_istio.py": 40,
+    "tests/e2e/test_main_job.py::test_a_worker_killed": 60,
+    "tests/e2e/test_main_job.py::test_stuck_replicasets_are_healed_once_the_injector_works_again": 35,
+    "tests/redis/test_outages.py": 10,
+}
+# A worker that runs one of these starts a cluster with Istio for it, so one worker runs them all.
+TOGETHER = ("tests/e2e/test_istio.py", "tests/cluster/test_istio.py")
+
+
+def seconds(name: str) -> float:
+    """About how long this test takes; 0 for one that is quick."""
+    fitting = [prefix for prefix in SECONDS if name.startswith(prefix)]
+    return SECONDS[max(fitting, key=len)] if fitting else 0.0
+
+
+def arranged(names: Sequence[str], workers: int) -> list[int]:
+    """Indices of the tests, in an order that lets this many workers end together. The same for the same names."""
+    sizes = stretches(len(names), workers)
+    quick = deque(index for index, name in enumerate(names) if not seconds(name))
+    return [
+        index
+        for queue, size in zip(dealt(names, sizes), sizes, strict=True)
+        for index in [*queue, *(quick.popleft() for _ in range(size - len(queue)))]
+    ]
+
+
+def dealt(names: Sequence[str], sizes: Sequence[int]) -> list[list[int]]:
+    """For each worker the indices of its slow tests: each goes to the worker that has the least to do so far."""
+    queues: list[list[int]] = [[] for _ in sizes]
+    load = [0.0] * len(sizes)
+    slow = [index for index, name in enumerate(names) if seconds(name)]
+    for index in sorted(slow, key=lambda index: (not together(names[index]), -seconds(names[index]))):
+        free = [worker for worker, size in enumerate(sizes) if len(queues[worker]) < size]
+        worker = free[0] if together(names[index]) else min(free, key=load.__getitem__)
+        queues[worker].append(index)
+        load[worker] += seconds(names[index])
+    return queues
+
+
+def together(name: str) -> bool:
+    """True for a test that one worker runs along with all others of its kind."""
+    return name.startswith(TOGETHER)
+
+
+def stretches(count: int, workers: int) -> list[int]:
+    """How many tests each worker gets at first, as `--dist worksteal` cuts them."""
+    sizes: list[int] = []
+    for left in range(workers, 0, -1):
+        sizes.append((count - sum(sizes)) // left)
+    return sizes
