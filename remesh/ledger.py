@@ -449,7 +449,7 @@ class Ledger:
         """Show a gate's state to workers, command line and status."""
         seen = state.model_copy(update={"seen": self._now()})
         with translated(self._redis, "cannot note a gate"):
-            self._redis.hset(self._key("gates"), injector_key, seen.model_dump_json())
+            self._redis.hset(self._key("gates"), self._gate(injector_key), seen.model_dump_json())
 
     def gates(self) -> dict[str, GateState]:
         """All gates by injector key. `seen` tells how old each is. Of the shards' gates the one that is closed."""

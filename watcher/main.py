@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import watcher
-from remesh import __version__, logs, queue, redisdb
+from remesh import __version__, brokers, logs, queue, redisdb
 from remesh.audit import Trail
 from remesh.errors import RemeshError
 from remesh.kube.api import Cluster
@@ -20,13 +20,15 @@ from remesh.ledger import Ledger
 from remesh.meshes import Profiles, load_profiles
 from remesh.models import Finding
 from remesh.policy import Mode, Policy, load_policy
-from remesh.presence import Presence, now_seen
+from remesh.presence import Presence, Role, WatcherSeen, now_seen
 from remesh.settings import Settings, get_settings
 from watcher.desk import Desk
 from watcher.gatekeeper import Prober
 from watcher.health import Heartbeat, beat_file
+from watcher.leader import Terms, leadership
 from watcher.reflect import KINDS, Reflectors
 from watcher.runtime import Watcher
+from watcher.shard import Shard, parse_shard
 from watcher.store import Store
 
 log = logs.get("watcher")
@@ -63,58 +65,85 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
-    access = load_access(settings.kubeconfig, settings.context)
+    shard = parse_shard(settings.shard)
+    client = KubeClient(load_access(settings.kubeconfig, settings.context))
+    leader = leadership(settings, client, shard)
     redis = redisdb.connect(settings)
-    redisdb.require_safe(redisdb.check_broker(redis), allow_unsafe=settings.allow_unsafe_broker)
-    client = KubeClient(access)
-    cluster = Cluster(client)
+    brokers.require_safe(settings)
     stop = threading.Event()
     store = Store()
-    reflectors = Reflectors(client, store, profiles, stop)
+    reflectors = Reflectors(client, store, profiles, stop, shard)
     app = queue.make_app(settings, consumes=False)
-    desk = Desk(
-        cluster=settings.cluster,
-        policy=policy,
-        profiles=profiles,
-        store=store,
-        trail=Trail(redis, settings.cluster, settings.key_prefix),
-        ledger=Ledger(redis, settings.cluster, settings.key_prefix),
-    )
-    heartbeat = Heartbeat(beat_file())
-    presence = Presence(redis, settings.cluster, settings.key_prefix)
-    alive = now_seen(policy.mode.value, __version__, policy.scope.namespaces)
+    alive = now_seen(policy.mode.value, __version__, policy.scope.namespaces, leader.identity, str(shard))
+    signs = _Signs(Heartbeat(beat_file()), Presence(redis, settings.cluster, settings.key_prefix), alive, reflectors)
 
-    def beat() -> None:
-        heartbeat.beat(synced=reflectors.synced)
-        presence.beat(alive.model_copy(update={"synced": True}))
+    def begin() -> Watcher:
+        desk = Desk(
+            cluster=settings.cluster,
+            policy=policy,
+            profiles=profiles,
+            store=store,
+            trail=Trail(redis, settings.cluster, settings.key_prefix),
+            ledger=Ledger(redis, settings.cluster, settings.key_prefix, shard=str(shard)),
+            leads=leader.leads,
+            shard=shard,
+        )
+        prober = _prober(Cluster(client), profiles, policy)
+        return Watcher(desk, lambda request: queue.send(app, request), prober, on_tick)
 
-    main_loop = Watcher(
-        desk,
-        send=lambda request: queue.send(app, request),
-        probe=_prober(cluster, profiles, policy),
-        on_tick=beat,
-    )
+    def on_tick() -> None:
+        terms.look()
+        signs.beat(Role.LEADER)
+
+    terms = Terms(leader, store, begin, on_standby=lambda: signs.beat(Role.STANDBY))
     _require_rights(client)
-    scope = ",".join(policy.scope.namespaces) or "every namespace"
-    log.info("watcher starts", version=__version__, cluster=settings.cluster, mode=policy.mode.value, scope=scope)
-    heartbeat.beat(synced=False)
-    presence.beat(alive)
+    _say_start(settings, policy, shard)
+    signs.starting()
 
     def work() -> None:
         began = time.monotonic()
         reflectors.start()
         if reflectors.wait_synced():
             log.info("synced", seconds=round(time.monotonic() - began, 2), **store.counts())
-            main_loop.run(stop)
+            leader.start()  # not before: who leads has to be able to
+            terms.run(stop)
+        leader.stop()  # nor before the loop has ended
         reflectors.join()
         if reflectors.failure is not None:
             raise reflectors.failure
 
     code = _until_signal(work, stop)
-    heartbeat.remove()
-    presence.end()
+    signs.end()
     log.info("watcher stopped")
     return code
+
+
+def _say_start(settings: Settings, policy: Policy, shard: Shard) -> None:
+    scope = ",".join(policy.scope.namespaces) or "every namespace"
+    pairs = {"version": __version__, "cluster": settings.cluster, "mode": policy.mode.value, "scope": scope}
+    log.info("watcher starts", **pairs, shard=str(shard))
+
+
+class _Signs:
+    """Signs of life: the heartbeat for a probe, the presence for `remesh status`."""
+
+    def __init__(self, heartbeat: Heartbeat, presence: Presence, alive: WatcherSeen, reflectors: Reflectors) -> None:
+        self._heartbeat = heartbeat
+        self._presence = presence
+        self._alive = alive
+        self._reflectors = reflectors
+
+    def starting(self) -> None:
+        self._heartbeat.beat(synced=False)
+        self._presence.beat(self._alive)
+
+    def beat(self, role: Role) -> None:
+        self._heartbeat.beat(synced=self._reflectors.synced)
+        self._presence.beat(self._alive.model_copy(update={"synced": True, "role": role}))
+
+    def end(self) -> None:
+        self._heartbeat.remove()
+        self._presence.end()
 
 
 def _require_rights(client: KubeClient) -> None:

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import click
 from celery import Celery, signals
 
-from remesh import __version__, logs, redisdb
+from remesh import __version__, brokers, logs
 from remesh.errors import ConfigError, RemeshError
 from remesh.queue import make_app
 from remesh.settings import Settings, read_settings
@@ -108,23 +108,12 @@ def check(settings: Settings, contexts: ContextSource) -> None:
     Raises ConfigError, BrokerUnreachable or BrokerUnsafe.
     """
     context = contexts()
-    for client in _redis_servers(settings):
-        report = redisdb.check_broker(client)
-        for problem in redisdb.require_safe(report, allow_unsafe=settings.allow_unsafe_broker):
-            log.warning("unsafe broker allowed", problem=problem)
+    brokers.require_safe(settings)
     log.info("worker starts", version=__version__, cluster=settings.cluster, mode=context.policy.mode.value)
     if context.policy.repair.bare_pods and not context.signing_key:
         log.warning("pods without a controller are lost with the worker that evicted them", set="REMESH_SIGNING_KEY")
     if os.environ.get(CRASH_VARIABLE):
         log.warning("this worker will kill itself", at=os.environ[CRASH_VARIABLE])
-
-
-def _redis_servers(settings: Settings) -> list[redisdb.RedisClient]:
-    """Trail and ledger's server, and the broker's where it is another one."""
-    servers = [redisdb.connect(settings)]
-    if settings.broker_url is not None and settings.broker != settings.redis_url.get_secret_value():
-        servers.append(redisdb.connect_url(settings.broker, "REMESH_BROKER_URL"))
-    return servers
 
 
 # Flower: it can revoke tasks and shows all of them, and without a password it serves whoever reaches its port.
