@@ -5,7 +5,6 @@ all that it does elsewhere: it patches its CA bundle into the webhook configurat
 there, elects leaders, publishes its root certificate in every namespace.
 """
 
-import dataclasses
 import signal
 from pathlib import Path
 from typing import Self
@@ -13,40 +12,17 @@ from typing import Self
 from remesh.testbed import InjectorWear
 from tests.cluster import build, istio_manifest, network
 from tests.cluster.cluster import DEFAULT_NODES, DEFAULT_TUNING, RealCluster
-from tests.cluster.controlplane import Tuning
+from tests.cluster.controlplane import ControlPlane, Tuning
 from tests.cluster.errors import ClusterError
-from tests.cluster.istio_injector import IDENTITY, Istio
-from tests.cluster.istio_processes import WEBHOOK_PORT, Istiods
+from tests.cluster.istio_admissions import configurations
+from tests.cluster.istio_injector import Istio
+from tests.cluster.istio_processes import Istiods
+from tests.cluster.istio_revision import DEFAULT, ISTIO_WEAR, Revision, istio_wear
+from tests.cluster.processes import Processes
+from tests.cluster.served import CONFIGURATIONS
+from tests.cluster.wait import wait_for
 
-# Of the four webhooks the one that sees the pods of a namespace labelled istio-injection=enabled.
-ISTIO_WEAR = InjectorWear(
-    mesh="istio",
-    configuration="istio-sidecar-injector",
-    webhook="namespace.sidecar-injector.istio.io",
-    namespace="istio-system",
-    service="istiod",
-    service_port=443,
-    target_port=WEBHOOK_PORT,
-    path="/inject",
-    injector_labels={"app": "istiod", "istio": "pilot"},
-    namespace_selector={
-        "matchExpressions": [{"key": "istio-injection", "operator": "In", "values": ["enabled"]}],
-    },
-    object_selector={
-        "matchExpressions": [{"key": "sidecar.istio.io/inject", "operator": "NotIn", "values": ["false"]}],
-    },
-    ask_annotation=None,
-    ask_label=("istio-injection", "enabled"),
-    sidecar="istio-proxy",
-    # The annotation sidecar.istio.io/status is there too, but its value is another one for every template.
-    mark_annotations={},
-    mark_labels={"security.istio.io/tlsMode": "istio"},
-)
-
-
-def istio_wear(replicas: int = 1) -> InjectorWear:
-    """Istio's clothes, with this many replicas of istiod, each on its own node."""
-    return dataclasses.replace(ISTIO_WEAR, replicas=replicas)
+__all__ = ["ISTIO_WEAR", "IstioCluster", "istio_wear", "unavailable_reason"]
 
 
 class IstioCluster(RealCluster):
@@ -55,6 +31,12 @@ class IstioCluster(RealCluster):
     The faults `slow` and `error-500` are not to be had: istiod knows neither. `admissions` is the API server's
     account, not istiod's.
     """
+
+    def __init__(
+        self, processes: Processes, net: network.Network, control_plane: ControlPlane, wear: InjectorWear
+    ) -> None:
+        super().__init__(processes, net, control_plane, wear)
+        self._revisions: dict[str, Istio] = {}
 
     @classmethod
     def start(
@@ -79,22 +61,48 @@ class IstioCluster(RealCluster):
 
     def install_injector(self, wear: InjectorWear) -> None:
         """Install Istio, once, in a cluster that was started without it."""
-        programs = build.ensure(build.ISTIO_PROGRAMS)
-        manifest = istio_manifest.rendered(programs["istioctl"], wear.replicas)
-        kubeconfig = self.control_plane.user_kubeconfig(IDENTITY.user, IDENTITY.groups, inside=True)
-        istiods = Istiods(self.processes, programs["pilot-discovery"], kubeconfig)
         self.wear = wear
-        self.injector = Istio(
+        self.injector = self._installed(wear, DEFAULT)
+
+    def revision(self, name: str) -> Istio:
+        """One more revision, beside the default one: installed, with one istiod, when it is asked for first."""
+        if name not in self._revisions:
+            self._revisions[name] = self._installed(istio_wear(revision=name), Revision(name))
+        return self._revisions[name]
+
+    def tag(self, name: str, revision: str) -> None:
+        """Have a revision tag point to a revision; returns when that revision's istiod has put its CA bundle there."""
+        istio_manifest.tag(build.ensure(build.ISTIO_PROGRAMS)["istioctl"], self.kubeconfig, name, revision)
+        place = f"{CONFIGURATIONS}/istio-revision-tag-{name}"
+        wait_for(lambda: istio_manifest.ca_bundle(self.api.get(place)), f"the CA bundle of the tag {name}")
+
+    def asked(self, namespace: str) -> dict[str, set[str]]:
+        """By the API server's account: for each pod that somebody named, the configurations that saw its creation."""
+        found: dict[str, set[str]] = {}
+        for event in self.control_plane.audit_events():
+            reference = event["objectRef"]
+            if (reference["resource"], reference.get("namespace")) == ("pods", namespace) and event["verb"] == "create":
+                found.setdefault(reference.get("name", ""), set()).update(configurations(event))
+        return found
+
+    def _installed(self, wear: InjectorWear, revision: Revision) -> Istio:
+        programs = build.ensure(build.ISTIO_PROGRAMS)
+        manifest = istio_manifest.rendered(programs["istioctl"], wear.replicas, revision.name)
+        identity = revision.identity
+        kubeconfig = self.control_plane.user_kubeconfig(identity.user, identity.groups, inside=True)
+        injector = Istio(
             wear,
             self.api,
             self.processes,
             self.network,
             self.nodes,
-            istiods,
+            Istiods(self.processes, programs["pilot-discovery"], kubeconfig),
             manifest,
             self.control_plane.audit_events,
+            revision,
         )
-        self.injector.install()
+        injector.install()
+        return injector
 
     def istiods(self) -> list[str]:
         """Names of the istiod processes, for `freeze` and `kill`."""

@@ -39,6 +39,12 @@ def admission(event: Object, configuration: str) -> Admission | None:
     )
 
 
+def configurations(event: Object) -> set[str]:
+    """The MutatingWebhookConfigurations whose webhooks the API server called for what an audit event tells of."""
+    notes = event.get("annotations", {})
+    return {json.loads(notes[key])["configuration"] for key in notes if key.startswith(MUTATION)}
+
+
 def _called(notes: Object, configuration: str) -> str | None:
     calls = (key for key in notes if key.startswith(MUTATION))
     return next((key for key in calls if json.loads(notes[key])["configuration"] == configuration), None)

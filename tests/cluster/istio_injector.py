@@ -3,42 +3,27 @@
 import copy
 import re
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 from remesh.testbed import Fault, InjectorWear
 from tests.cluster import istio_manifest, network
 from tests.cluster.api import Api, Object
 from tests.cluster.istio_admissions import admission
 from tests.cluster.istio_processes import Istiods
+from tests.cluster.istio_revision import DEFAULT, Revision
 from tests.cluster.nodes import Nodes
 from tests.cluster.processes import Processes
 from tests.cluster.replicas import Admission
-from tests.cluster.served import IN_FORCE_SECONDS, PROBE_NAMESPACE, ServedInjector, create_namespace
+from tests.cluster.served import IN_FORCE_SECONDS, ServedInjector, create_namespace
 from tests.cluster.wait import wait_for
 from tests.cluster.workloads import meshed_namespace
 
-ROLE = "istiod-clusterrole-istio-system"
-TEMPLATES = "istio-sidecar-injector"
 # Of the webhooks as they are rendered.
 FAILURE_POLICY = "Fail"
 TIMEOUT_SECONDS = 10
 
 
-class Identity(NamedTuple):
-    """A user as the API server knows it."""
-
-    user: str
-    groups: tuple[str, ...]
-
-
-# The service account of istiod's Deployment, and so the rights that Istio's own ClusterRole and Role give it.
-IDENTITY = Identity(
-    "system:serviceaccount:istio-system:istiod", ("system:serviceaccounts", "system:serviceaccounts:istio-system")
-)
-
-
 class Istio(ServedInjector):
-    """One installation of Istio, revision default."""
+    """One revision of Istio."""
 
     def __init__(
         self,
@@ -50,8 +35,11 @@ class Istio(ServedInjector):
         istiods: Istiods,
         manifest: list[Object],
         audit_events: Callable[[], list[Object]],
+        revision: Revision = DEFAULT,
     ) -> None:
         super().__init__(wear, api, processes, net, nodes, istiods)
+        self._revision = revision
+        self.probe_namespace += revision.suffix  # each revision injects in its own
         self._manifest = manifest
         self._audit_events = audit_events
         self._ca_bundle = ""
@@ -59,7 +47,7 @@ class Istio(ServedInjector):
     def install(self) -> None:
         """See `ServedInjector`."""
         create_namespace(self._api, {"metadata": {"name": self.wear.namespace}})
-        create_namespace(self._api, meshed_namespace(PROBE_NAMESPACE, self.wear))
+        create_namespace(self._api, meshed_namespace(self.probe_namespace, self.wear))
         for item in self._manifest:
             istio_manifest.apply(self._api, item)
         self._sync(self.wear.replicas)
@@ -80,7 +68,7 @@ class Istio(ServedInjector):
     def admissions(self) -> list[Admission]:
         """Every creation of a pod that one of Istio's webhooks saw, as the API server tells it, oldest first."""
         told = (admission(event, self.wear.configuration) for event in self._audit_events())
-        return [call for call in told if call is not None and call.namespace != PROBE_NAMESPACE]
+        return [call for call in told if call is not None and call.namespace != self.probe_namespace]
 
     def _own_effects(self, delay_ms: int) -> Mapping[Fault, Callable[[], None]]:
         return {
@@ -89,8 +77,8 @@ class Istio(ServedInjector):
         }
 
     def _behave(self) -> None:
-        istio_manifest.apply(self._api, self._rendered("ConfigMap", TEMPLATES))
-        istio_manifest.apply(self._api, self._rendered("ClusterRole", ROLE))
+        istio_manifest.apply(self._api, self._rendered("ConfigMap", self._revision.templates))
+        istio_manifest.apply(self._api, self._rendered("ClusterRole", self._revision.role))
         # istiod would do this too, but it waits up to a minute after having failed.
         self._put_bundle(self._ca_bundle)
 
@@ -100,11 +88,11 @@ class Istio(ServedInjector):
         super()._wrong_ca()
 
     def _forbid_patching(self) -> None:
-        rules = copy.deepcopy(self._rendered("ClusterRole", ROLE)["rules"])
+        rules = copy.deepcopy(self._rendered("ClusterRole", self._revision.role)["rules"])
         for rule in rules:
             if "mutatingwebhookconfigurations" in rule["resources"]:
                 rule["verbs"] = ["get", "list", "watch"]
-        self._api.patch(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{ROLE}", {"rules": rules})
+        self._api.patch(f"/apis/rbac.authorization.k8s.io/v1/clusterroles/{self._revision.role}", {"rules": rules})
         wait_for(lambda: not self._may_patch(), "istiod to lose the right to patch", timeout=IN_FORCE_SECONDS)
 
     def _may_patch(self) -> bool:
@@ -113,22 +101,22 @@ class Istio(ServedInjector):
             "resource": "mutatingwebhookconfigurations",
             "verb": "update",
         }
-        spec = {"user": IDENTITY.user, "groups": list(IDENTITY.groups), "resourceAttributes": attributes}
+        identity = self._revision.identity
+        spec = {"user": identity.user, "groups": list(identity.groups), "resourceAttributes": attributes}
         review = self._api.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", {"spec": spec})
         allowed: bool = review["status"]["allowed"]
         return allowed
 
     def _spoil(self, pattern: str, replacement: str) -> None:
         """Change one line of the injector's configuration, and wait until istiod goes by it."""
-        path = istio_manifest.path(self._rendered("ConfigMap", TEMPLATES))
+        path = istio_manifest.path(self._rendered("ConfigMap", self._revision.templates))
         spoilt, count = re.subn(pattern, replacement, self._api.get(path)["data"]["config"], flags=re.MULTILINE)
         assert count == 1, f"{pattern} is in the injector's configuration {count} times"
         self._api.patch(path, {"data": {"config": spoilt}})
         self._wait_probe(injected=False)
 
     def _patched_in(self) -> str | None:
-        bundles = {hook["clientConfig"].get("caBundle") for hook in self._api.get(self._configuration)["webhooks"]}
-        return bundles.pop() if len(bundles) == 1 else None
+        return istio_manifest.ca_bundle(self._api.get(self._configuration))
 
     def _honour_wear(self) -> None:
         if self.wear.failure_policy != FAILURE_POLICY:

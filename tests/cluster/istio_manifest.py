@@ -34,9 +34,9 @@ _PATHS = {
 }
 
 
-def operator(replicas: int) -> Object:
+def operator(replicas: int, revision: str = "") -> Object:
     """The installer's input: the profile minimal; several replicas are fixed in number, each on its own node."""
-    spec: Object = {"profile": "minimal"}
+    spec: Object = {"profile": "minimal"} | ({"revision": revision} if revision else {})
     if replicas > 1:
         term = {"labelSelector": {"matchLabels": {"app": "istiod"}}, "topologyKey": "kubernetes.io/hostname"}
         apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
@@ -44,9 +44,9 @@ def operator(replicas: int) -> Object:
     return {"apiVersion": "install.istio.io/v1alpha1", "kind": "IstioOperator", "spec": spec}
 
 
-def rendered(istioctl: Path, replicas: int) -> list[Object]:
+def rendered(istioctl: Path, replicas: int, revision: str = "") -> list[Object]:
     """The objects of an installation, in the installer's order. Raises `ClusterError` when istioctl fails."""
-    wanted = operator(replicas)
+    wanted = operator(replicas, revision)
     stat = istioctl.stat()
     key = json.dumps([str(istioctl), stat.st_size, stat.st_mtime_ns, wanted])
     kept = cache_directory("istio") / f"manifest-{hashlib.sha256(key.encode()).hexdigest()[:12]}.json"
@@ -54,6 +54,15 @@ def rendered(istioctl: Path, replicas: int) -> list[Object]:
         _keep(kept, _render(istioctl, wanted))
     objects: list[Object] = json.loads(kept.read_text())
     return objects
+
+
+def tag(istioctl: Path, kubeconfig: Path, name: str, revision: str) -> None:
+    """Have the revision tag `name` point to a revision, wherever it pointed before. Raises `ClusterError`."""
+    command = [str(istioctl), "tag", "set", name, "--revision", revision, "--overwrite"]
+    command += ["--kubeconfig", str(kubeconfig)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=RENDER_SECONDS)
+    if done.returncode != 0:
+        raise ClusterError(f"istioctl tag set: {done.stderr.strip()}")
 
 
 def find(objects: list[Object], kind: str, name: str) -> Object:
@@ -75,6 +84,12 @@ def path(item: Object) -> str:
     except KeyError as error:
         raise ClusterError(f"istioctl rendered a {item['kind']}; add its path to istio_manifest.py") from error
     return f"{collection.format(namespace=metadata.get('namespace'))}/{metadata['name']}"
+
+
+def ca_bundle(configuration: Object) -> str | None:
+    """What istiod has patched into every webhook of a configuration; None as long as it has not."""
+    bundles = {webhook["clientConfig"].get("caBundle") for webhook in configuration["webhooks"]}
+    return bundles.pop() if len(bundles) == 1 else None
 
 
 def _render(istioctl: Path, wanted: Object) -> list[Any]:

@@ -46,6 +46,7 @@ class ServedInjector(abc.ABC):
         self._namespace = f"/api/v1/namespaces/{wear.namespace}"
         self._deployments = f"/apis/apps/v1/namespaces/{wear.namespace}/deployments"
         self._configuration = f"{CONFIGURATIONS}/{wear.configuration}"
+        self.probe_namespace = PROBE_NAMESPACE
 
     @abc.abstractmethod
     def install(self) -> None:
@@ -99,7 +100,7 @@ class ServedInjector(abc.ABC):
             labels=labels_for(wear.object_selector) | dict([wear.ask_label] if wear.ask_label else []),
             annotations=dict([wear.ask_annotation] if wear.ask_annotation else []),
         )
-        path = f"/api/v1/namespaces/{PROBE_NAMESPACE}/pods?dryRun=All"
+        path = f"/api/v1/namespaces/{self.probe_namespace}/pods?dryRun=All"
         try:
             creator = wear.creators[0] if wear.creators else ""
             answer = self._api.post(path, wanted, timeout=wear.timeout_seconds + 10, impersonate=creator)

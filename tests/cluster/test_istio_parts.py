@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from tests.cluster import ClusterError, build, istio_manifest
-from tests.cluster.istio_admissions import MUTATION, admission
+from tests.cluster.istio_admissions import MUTATION, admission, configurations
 from tests.cluster.istio_processes import environment, is_listening
+from tests.cluster.istio_revision import istio_wear
 
 CONFIGURATION = "istio-sidecar-injector"
 # From a live machine: 127.0.0.1:2379 and 10.128.0.1:15017 listen, 10.128.0.1:15012 has a connection.
@@ -69,6 +70,14 @@ def test_what_the_webhooks_did_not_see_is_no_admission(told: dict[str, Any]) -> 
     assert admission(event(mutated=True), "another-configuration") is None
 
 
+def test_configurations_that_saw_a_pod_are_those_of_every_call() -> None:
+    told = event(mutated=True)
+    other = '{"configuration":"istio-revision-tag-prod","webhook":"rev.namespace.sidecar","mutated":false}'
+    told["annotations"][f"{MUTATION}round_0_index_3"] = other
+    assert configurations(told) == {CONFIGURATION, "istio-revision-tag-prod"}
+    assert configurations(event(mutated=True, annotations={})) == set()
+
+
 def test_only_a_listening_socket_of_that_very_address_counts() -> None:
     assert is_listening(TCP_TABLE, "10.128.0.1", 15017)
     assert not is_listening(TCP_TABLE, "10.128.0.1", 15012)
@@ -85,6 +94,14 @@ def test_environment_is_what_the_pod_says_of_itself() -> None:
     assert environment(pod) == {"REVISION": "default", "POD_NAME": "istiod-1"}
 
 
+def test_a_named_revision_has_objects_and_a_selector_of_its_own() -> None:
+    default, canary = istio_wear(), istio_wear(revision="canary")
+    assert (default.service, default.configuration) == ("istiod", CONFIGURATION)
+    assert (canary.service, canary.configuration) == ("istiod-canary", f"{CONFIGURATION}-canary")
+    assert canary.ask_label == ("istio.io/rev", "canary")
+    assert not canary.injector_labels.items() <= default.injector_labels.items()
+
+
 def test_istio_is_rendered_once_for_each_wish(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REMESH_CACHE", str(tmp_path / "cache"))
     istioctl = tmp_path / "istioctl"
@@ -95,9 +112,10 @@ def test_istio_is_rendered_once_for_each_wish(tmp_path: Path, monkeypatch: pytes
     for _ in range(2):
         assert istio_manifest.rendered(istioctl, 1) == [{"kind": "Service"}]
     istio_manifest.rendered(istioctl, 2)
+    istio_manifest.rendered(istioctl, 1, "canary")
 
-    assert len(calls.read_text().splitlines()) == 2
-    assert [path.suffix for path in build.cache_directory("istio").iterdir()] == [".json", ".json"]
+    assert len(calls.read_text().splitlines()) == 3
+    assert {path.suffix for path in build.cache_directory("istio").iterdir()} == {".json"}
 
 
 def test_istioctl_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
