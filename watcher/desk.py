@@ -11,8 +11,8 @@ from remesh.models import Outcome, Result
 from remesh.policy import Policy
 from watcher.findings import Book, State, Tracked
 from watcher.records import Recorder
-from watcher.store import Store
 from watcher.shard import Shard
+from watcher.store import Store
 
 NOTE_TTL = 7 * 86400.0  # seconds; as long as an open finding keeps its id
 RETRY_SECONDS = 2.0  # after Redis failed: soon enough to go on when it is back, rare enough not to press it
@@ -34,7 +34,6 @@ class Desk:
     ledger: Ledger
     now: Callable[[], datetime] = _utc
     book: Book = field(default_factory=Book)
-    meter: Meter = NOBODY
     leads: Callable[[], bool] = lambda: True  # asked before each release: may this watcher still do it?
     shard: Shard = field(default_factory=Shard)
     due: dict[str, float] = field(default_factory=dict)  # UID → monotonic time of the next look

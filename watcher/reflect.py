@@ -19,8 +19,6 @@ log = logs.get("watcher.reflect")
 
 STALE_SECONDS = 180.0  # the API server sends a bookmark about once a minute
 _SHARDED = ("Pod", "Deployment", *WORKLOAD_KINDS)
-# A silent watch is opened anew after 90 s, a failed one within 30; either way something happens well before this.
-STUCK_SECONDS = 300.0
 KINDS = ("Namespace", "MutatingWebhookConfiguration", "Node", *_SHARDED)
 _WHOLE = Shard()
 
@@ -85,6 +83,9 @@ class Reflectors:
             self._stop.set()
 
     def _reflector(self, kind: str) -> Reflector:
+        def ours(item: Any) -> bool:
+            return kind not in _SHARDED or self._shard.owns(item.metadata.namespace)
+
         def on_list(items: list[Any]) -> None:
             self._store.replace(kind, items if self._shard.is_whole else [item for item in items if ours(item)])
 
@@ -112,9 +113,6 @@ class Reflectors:
 
     def _follow_services(self) -> None:
         version = -1
-        def ours(item: Any) -> bool:
-            return kind not in _SHARDED or self._shard.owns(item.metadata.namespace)
-
         while not self._stop.wait(0.05):
             if self._store.webhooks_version == version:
                 continue

@@ -47,9 +47,9 @@ class Watcher:
         while not stop.is_set():
             self._desk.store.wait(self._pause())
             self._on_tick()
-            try:
             if stop.is_set():
                 break
+            try:
                 self.tick()
                 if broken:
                     log.info("redis answers again")
