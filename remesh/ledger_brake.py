@@ -105,6 +105,14 @@ class Brakes:
         with translated(self._redis, "cannot tell the brake"):
             self._tell(keys=self._keys(injector_key), args=[holder, word, *self._limits(shut_seconds)])
 
+    def shut_for(self, injector_key: str) -> float:
+        """Seconds that it is still shut; 0.0 if it is not."""
+        with translated(self._redis, "cannot read the brake"), self._redis.pipeline() as pipe:
+            pipe.hget(self._keys(injector_key)[0], "shut")
+            pipe.time()
+            shut, (seconds, micros) = pipe.execute()
+        return max(0.0, float(shut or 0) / 1000 - float(seconds) - float(micros) / 1e6)
+
     def _limits(self, shut_seconds: float) -> list[Any]:
         pause = max(LEAST_SHUT_SECONDS, min(LONGEST_SHUT_SECONDS, shut_seconds))
         return [_ms(BRAKE_SECONDS), BAD_IN_A_ROW, _ms(pause), _ms(LONGEST_SHUT_SECONDS)]

@@ -101,8 +101,8 @@ class Stack:
             cluster=CLUSTER, kubeconfig=self.bed.kubeconfig, redis_url=SecretStr(self.redis.url), key_prefix="remesh:"
         )
         self.connection = redisdb.connect(self.settings)
-        self.trail = Trail(self.connection, CLUSTER, self.settings.key_prefix)
-        self.ledger = Ledger(self.connection, CLUSTER, self.settings.key_prefix)
+        self.trail = Trail(self.connection, self.cluster, self.settings.key_prefix)
+        self.ledger = Ledger(self.connection, self.cluster, self.settings.key_prefix)
 
     @property
     def env(self) -> dict[str, str]:
@@ -129,6 +129,7 @@ class Stack:
         number = sum(1 for each in self.processes if each.name.startswith(service))
         name = f"{service}-{number}"
         log = self.folder / f"{name}.log"
+            "REMESH_METRICS_PORT": "0",  # several stacks run at once
         with log.open("wb") as output:
             popen = subprocess.Popen(
                 [*compose_command(service), *more],

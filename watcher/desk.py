@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from remesh.audit import Trail
 from remesh.ledger import Ledger
 from remesh.meshes import Profiles
+from remesh.meter import NOBODY, Meter
 from remesh.models import Outcome, Result
 from remesh.policy import Policy
 from watcher.findings import Book, State, Tracked
@@ -33,9 +34,10 @@ class Desk:
     trail: Trail
     ledger: Ledger
     now: Callable[[], datetime] = _utc
-    book: Book = field(default_factory=Book)
+    meter: Meter = NOBODY
     leads: Callable[[], bool] = lambda: True  # asked before each release: may this watcher still do it?
     shard: Shard = field(default_factory=Shard)
+    book: Book = field(default_factory=Book)
     due: dict[str, float] = field(default_factory=dict)  # UID → monotonic time of the next look
     settling: dict[str, float] = field(default_factory=dict)  # UID → monotonic time until which it is left alone
 
@@ -60,4 +62,10 @@ class Desk:
         outcome = Outcome(finding_id=finding.id, result=result, code=code, reason=reason)
         self.record.outcome(tracked, outcome)
         self.ledger.close_finding(finding.ref.uid, finding.id)
-        self.book.drop(finding.ref.uid)
+        self.over(tracked, result)
+
+    def over(self, tracked: Tracked, result: Result) -> None:
+        """Forget a finding whose outcome stands in the trail."""
+        self.book.drop(tracked.finding.ref.uid)
+        seconds = (self.now() - tracked.failed_at).total_seconds() if tracked.failed_at else None
+        self.meter.ended(tracked.finding, result, seconds)

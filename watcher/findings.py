@@ -46,6 +46,7 @@ class Tracked:
     said: str = ""  # code of the last wait or refusal that was recorded, so that it is recorded once
     refusals: int = 0  # times in a row that a dry run of its template was refused for a reason of its own
     failures: int = 0  # repairs in a row that did not heal it
+    failed_at: datetime | None = None  # when the trouble began, as far as its state tells; for measuring only
     suspect: bool = False  # its own dry run failed in a way that says more about it than about the injector
 
     @property

@@ -126,6 +126,7 @@ class Gatekeeper:
 
     def _take_probe(self, keeper: Keeper, of: str, result: ProbeResult) -> None:
         keeper.probing = False
+        self._desk.meter.dry_run(_mesh_of(self._desk.book.by_id(of)), result.probe.value, result.code, result.seconds)
         passed = result.probe is Probe.PASSES
         pause = self._desk.policy.gate.interval_seconds if passed else self._desk.policy.gate.retry_seconds
         if keeper.gate.releases and passed:
@@ -189,3 +190,7 @@ class Gatekeeper:
             self._change(keeper, gates.after_outcome(keeper.gate, injector_worked=False))
         elif outcome.result in (Result.HEALED, Result.INJECTED):
             self._change(keeper, gates.after_outcome(keeper.gate, injector_worked=True))
+
+
+def _mesh_of(tracked: Tracked | None) -> str:
+    return tracked.finding.mesh if tracked is not None else ""

@@ -1,4 +1,6 @@
-"""Liveness and readiness without a port: the watcher beats into a small file, `python -m watcher.health` reads it.
+"""Liveness and readiness: the main loop's pulse, for /livez, and the same without a port.
+
+Without one, the watcher beats into a small file, and `python -m watcher.health` reads it.
 
 Exit code 0: the loop runs and every kind has been listed. 1: it is stuck, not synced yet, or not running; one line
 says which.
@@ -9,9 +11,11 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 STALE_SECONDS = 30.0  # the loop beats at least once a second; longer means that it hangs
+STUCK_SECONDS = 60.0  # a round can wait for a frozen Redis a few times 5 s; being restarted must not come of that
 
 
 def beat_file() -> Path:
@@ -45,6 +49,34 @@ class Heartbeat:
     def remove(self) -> None:
         """The watcher ends in good order."""
         self._path.unlink(missing_ok=True)
+
+
+class Pulse:
+    """Of the main loop, for /livez: when it last went round. Written by the loop, read by any thread."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._last: float | None = None
+
+    def beat(self) -> None:
+        """It goes round."""
+        self._last = self._clock()
+
+    def rest(self) -> None:
+        """It is not to run now: the first lists are still coming in, or another watcher leads."""
+        self._last = None
+
+    def age(self) -> float | None:
+        """Seconds since it last went round; None if it is not to run."""
+        last = self._last
+        return None if last is None else self._clock() - last
+
+    def stuck(self) -> str | None:
+        """One line if it hangs."""
+        age = self.age()
+        if age is None or age <= STUCK_SECONDS:
+            return None
+        return f"the main loop has not gone round for {age:.0f} s"
 
 
 def problem(path: Path, now: float) -> str | None:

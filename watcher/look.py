@@ -18,7 +18,7 @@ from remesh.models import Action, Decision, Finding, InjectorHealth, Result, fin
 from remesh.objects import Pod, Workload
 from remesh.observe import observe
 from remesh.policy import Detection, Mode
-from remesh.tally import counted
+from remesh.tally import counted, parse_time
 from watcher.desk import RETRY_SECONDS, Desk
 from watcher.findings import State, Tracked, repair_of, to_released, to_rest, to_waiting
 from watcher.release import Releaser
@@ -181,6 +181,8 @@ class Looker:
         finding = finding.model_copy(update={"id": kept})
         self._desk.record.finding(finding)
         tracked = self._desk.book.add(finding)
+        tracked.failed_at = self._failed_at(obj, now)
+        self._desk.meter.found(finding)
         released = self._desk.ledger.released(kept)
         if released is not None:  # by this watcher before a restart, or by another
             to_released(tracked, released.attempt, released.deadline)
@@ -195,6 +197,12 @@ class Looker:
             restored=kept != candidate,
         )
         return tracked
+
+    def _failed_at(self, obj: Workload | Pod, now: datetime) -> datetime | None:
+        """When the trouble began: a bare pod was bare from the start."""
+        if isinstance(obj, Pod):
+            return parse_time(obj.metadata.creation_timestamp)
+        return self._stuck_since(obj, self._current(obj), now)
 
     def _build(self, obj: Workload | Pod, decision: Decision, first_seen: datetime) -> Finding:
         current = self._current(obj)

@@ -9,7 +9,6 @@ from collections.abc import Callable
 
 import watcher
 from remesh import __version__, brokers, logs, queue, redisdb
-from remesh.audit import Trail
 from remesh.errors import RemeshError
 from remesh.kube.api import Cluster
 from remesh.kube.config import load_access
@@ -18,6 +17,7 @@ from remesh.kube.resources import resource_of
 from remesh.kube.transport import KubeClient
 from remesh.ledger import Ledger
 from remesh.meshes import Profiles, load_profiles
+from remesh.metered import MeteredTrail
 from remesh.models import Finding
 from remesh.policy import Mode, Policy, load_policy
 from remesh.presence import Presence, Role, WatcherSeen, now_seen
@@ -29,6 +29,7 @@ from watcher.leader import Terms, leadership
 from watcher.reflect import KINDS, Reflectors
 from watcher.runtime import Watcher
 from watcher.shard import Shard, parse_shard
+from watcher.seeing import Seeing
 from watcher.store import Store
 
 log = logs.get("watcher")
@@ -75,6 +76,11 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
     reflectors = Reflectors(client, store, profiles, stop, shard)
     app = queue.make_app(settings, consumes=False)
     alive = now_seen(policy.mode.value, __version__, policy.scope.namespaces, leader.identity, str(shard))
+    seeing = Seeing(settings, policy)
+    seeing.leading(leader.leads, "" if shard.is_whole else str(shard))
+    seeing.reflectors(reflectors, store)
+    trail = MeteredTrail(redis, settings.cluster, settings.key_prefix, seeing.meter)
+    ledger = Ledger(redis, settings.cluster, settings.key_prefix, shard=str(shard))
     signs = _Signs(Heartbeat(beat_file()), Presence(redis, settings.cluster, settings.key_prefix), alive, reflectors)
 
     def begin() -> Watcher:
@@ -83,23 +89,32 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
             policy=policy,
             profiles=profiles,
             store=store,
-            trail=Trail(redis, settings.cluster, settings.key_prefix),
-            ledger=Ledger(redis, settings.cluster, settings.key_prefix, shard=str(shard)),
+            trail=trail,
+            ledger=ledger,
             leads=leader.leads,
             shard=shard,
         )
+            meter=seeing.meter,
         prober = _prober(Cluster(client), profiles, policy)
-        return Watcher(desk, lambda request: queue.send(app, request), prober, on_tick)
+        return seeing.term(desk, Watcher(desk, lambda request: queue.send(app, request), prober, on_tick))
 
     def on_tick() -> None:
         terms.look()
         signs.beat(Role.LEADER)
+        seeing.tick()
 
-    terms = Terms(leader, store, begin, on_standby=lambda: signs.beat(Role.STANDBY))
+    def on_standby() -> None:
+        seeing.standby()
+        signs.beat(Role.STANDBY)
+
+    terms = Terms(leader, store, begin, on_standby)
     _require_rights(client)
     _say_start(settings, policy, shard)
     signs.starting()
 
+    seeing.start()
+    seeing.redis(trail, ledger, lambda: queue.queue_lengths(redis, settings))
+    trailkeeper.keep(settings, policy, redis, stop, leads=lambda: shard.index == 0 and leader.leads())
     def work() -> None:
         began = time.monotonic()
         reflectors.start()
@@ -114,6 +129,7 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
 
     code = _until_signal(work, stop)
     signs.end()
+    seeing.close()
     log.info("watcher stopped")
     return code
 

@@ -19,6 +19,8 @@ log = logs.get("watcher.reflect")
 
 STALE_SECONDS = 180.0  # the API server sends a bookmark about once a minute
 _SHARDED = ("Pod", "Deployment", *WORKLOAD_KINDS)
+# A silent watch is opened anew after 90 s, a failed one within 30; either way something happens well before this.
+STUCK_SECONDS = 300.0
 KINDS = ("Namespace", "MutatingWebhookConfiguration", "Node", *_SHARDED)
 _WHOLE = Shard()
 
@@ -59,6 +61,32 @@ class Reflectors:
         """True if every kind has been listed and none has been silent for longer than a watch may be."""
         oldest = time.monotonic() - STALE_SECONDS
         return all(each.synced.is_set() and each.last_activity > oldest for each in self._all())
+
+    def staleness(self) -> dict[str, float]:
+        """Seconds since the API server last sent anything, by kind; of EndpointSlices the longest."""
+        now = time.monotonic()
+        ages: dict[str, float] = {}
+        for each in self._all():
+            ages[each.kind] = max(ages.get(each.kind, 0.0), now - each.last_activity)
+        return ages
+
+    def lists(self) -> dict[str, int]:
+        """Complete lists so far, by kind."""
+        counted: dict[str, int] = {}
+        for each in self._all():
+            counted[each.kind] = counted.get(each.kind, 0) + each.lists
+        return counted
+
+    def stuck(self) -> str | None:
+        """A watch that neither hears anything nor tries again, in one line; None if there is none.
+
+        An API server that is away is no such thing: it is tried again and again, and a restart would not help.
+        """
+        oldest = time.monotonic() - STUCK_SECONDS
+        stuck = [each.kind for each in self._all() if max(each.last_activity, each.last_turn) < oldest]
+        if not stuck:
+            return None
+        return f"the watch of {', '.join(sorted(set(stuck)))} is stuck: nothing came for {STUCK_SECONDS:.0f} s"
 
     def join(self, seconds: float = 5.0) -> None:
         """Wait for the threads to end after `stop`."""

@@ -122,6 +122,7 @@ class Releaser:
         except BrokerError:
             self._unrelease(tracked, key)
             raise
+        self._desk.meter.released(request.action)
         log.info("released", finding=finding.id, object=str(finding.ref), task=request.task_id)
         return True
 

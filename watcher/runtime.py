@@ -35,6 +35,7 @@ class Watcher:
         self._desk = desk
         self._on_tick = on_tick
         self._next_sweep = 0.0
+        self.followed = ""  # position in the trail up to which outcomes were taken in
         self._outcomes: SimpleQueue[AuditRecord] = SimpleQueue()
         self.releaser = Releaser(desk, send)
         self.gatekeeper = Gatekeeper(desk, probe)
@@ -90,9 +91,9 @@ class Watcher:
         position = ""
         while not stop.is_set():
             try:
-                position = position or self._desk.trail.last_position()
-                for record in self._desk.trail.tail(position, 1.0):
-                    position = record.position
+                self.followed = self.followed or self._desk.trail.last_position()
+                for record in self._desk.trail.tail(self.followed, 1.0):
+                    self.followed = record.position
                     if record.type is RecordType.OUTCOME:
                         self._outcomes.put(record)
                         self._desk.store.wake()
@@ -131,7 +132,7 @@ class Watcher:
         self._desk.ledger.clear_released(tracked.finding.id)
         self._desk.ledger.release_reservation(tracked.gate, tracked.finding.id)
         if outcome.result in (Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY, Result.OBSOLETE):
-            self._desk.book.drop(uid)
+            self._desk.over(tracked, outcome.result)
             self._desk.settling[uid] = time.monotonic() + SETTLE_SECONDS
         else:
             self._not_healed(tracked, outcome)

@@ -15,10 +15,15 @@ from celery import Celery, signals
 from remesh import __version__, brokers, logs
 from remesh.errors import ConfigError, RemeshError
 from remesh.queue import make_app
+from remesh.meter import NOBODY, Meter
+from remesh.metrics import Metrics
+from remesh.metrics_table import WORKER
 from remesh.settings import Settings, read_settings
 from workers.context import CRASH_VARIABLE, ContextSource, build_context
 from workers.owed import Sweeper
-from workers.tasks import register
+from workers.revocation import is_revoked
+from workers.seeing import BrokerPort, Seeing
+from workers.tasks import register, revoked_before_start
 
 log = logs.get("worker")
 
@@ -42,7 +47,10 @@ def _refused(error: RemeshError) -> NoReturn:
 def _make() -> tuple[Celery, Settings, ContextSource]:
     settings = read_settings()
     made = make_app(settings)
-    contexts = ContextSource(lambda: build_context(settings))
+_meter: Meter = NOBODY  # until the worker starts; Flower and others that import this count nothing
+
+
+    contexts = ContextSource(lambda: replace(build_context(settings, _meter), revoked=is_revoked))
     register(made, contexts)
     return made, settings, contexts
 
@@ -91,6 +99,32 @@ _sweeper = Sweeper(_contexts)
 
 
 @signals.worker_ready.connect(weak=False)
+_seeing: Seeing | None = None
+
+
+def _see() -> None:
+    global _meter, _seeing
+    metrics = Metrics(_settings.cluster, WORKER)
+    _meter = metrics
+    _seeing = Seeing(_settings, metrics, lambda: _contexts().policy.mode.value, BrokerPort(app))
+    _seeing.start()
+
+
+@signals.heartbeat_sent.connect(weak=False)
+def note_heartbeat(**_: Any) -> None:
+    """The consumer goes round."""
+    if _seeing is not None:
+        _seeing.consumer.beat()
+
+
+@signals.task_revoked.connect(weak=False)
+def note_revocation(request: Any, *, expired: bool = False, **_: Any) -> None:
+    """A task that was revoked while it waited in the queue; one under way ends by itself, before its intent."""
+    payload = next(iter(request.args), None) if not expired else None
+    if payload is not None:
+        revoked_before_start(payload, str(request.id), _contexts())
+
+
 def look_after_what_is_owed(**_: Any) -> None:
     """From now on, and until the worker ends."""
     _sweeper.start()
@@ -98,12 +132,16 @@ def look_after_what_is_owed(**_: Any) -> None:
 
 @signals.worker_shutting_down.connect(weak=False)
 def end_looking_after(**_: Any) -> None:
+    if _seeing is not None:
+        _seeing.takes_tasks(True)
     """What is under way goes on; nothing else is begun."""
     _sweeper.stop()
 
 
 def check(settings: Settings, contexts: ContextSource) -> None:
     """Load policy, profiles and cluster access, and see that the broker keeps what it is given.
+    if _seeing is not None:
+        _seeing.takes_tasks(False)
 
     Raises ConfigError, BrokerUnreachable or BrokerUnsafe.
     """

@@ -15,7 +15,6 @@ from enum import StrEnum
 from typing import Any, Protocol
 
 from remesh import redisdb
-from remesh.audit import Trail
 from remesh.kube.api import Cluster, DryRun, ReadyEndpoints
 from remesh.kube.config import load_access
 from remesh.kube.live import LiveView
@@ -25,6 +24,8 @@ from remesh.ledger import Failures, Ledger, Quarantine
 from remesh.ledger_brake import Brakes
 from remesh.ledger_owed import Owed
 from remesh.meshes import Profiles, load_profiles
+from remesh.meter import NOBODY, Meter
+from remesh.metered import MeteredTrail
 from remesh.models import AuditRecord, ObjectRef, Outcome
 from remesh.objects import OwnerReference, Pod, Workload
 from remesh.observe import View
@@ -208,8 +209,9 @@ class RepairContext:
     )  # empty: a manifest in Redis is believed by its own process only
 
 
-def build_context(settings: Settings) -> RepairContext:
+def build_context(settings: Settings, meter: Meter = NOBODY) -> RepairContext:
     """Read policy, profiles and kubeconfig, and prepare the connections.
+    meter: Meter = NOBODY
 
     Raises ConfigError or Unauthorized with one clear line. Connects to nothing yet.
     """
@@ -221,10 +223,9 @@ def build_context(settings: Settings) -> RepairContext:
         cluster_name=settings.cluster,
         cluster=cluster,
         view=LiveView(cluster, ttl=VIEW_SECONDS),
-        probe=lambda ref, profile: probe(
-            cluster, ref, profile, policy.gate, impersonate=policy.repair.impersonate_controller
-        ),
-        trail=Trail(redis, settings.cluster, settings.key_prefix),
+        probe=_prober(cluster, policy, meter),
+        trail=MeteredTrail(redis, settings.cluster, settings.key_prefix, meter),
+        meter=meter,
         ledger=Ledger(redis, settings.cluster, settings.key_prefix),
         policy=policy,
         profiles=profiles,
@@ -240,6 +241,15 @@ class ContextSource:
         self._build = build
         self._lock = threading.Lock()
         self._context: RepairContext | None = None
+def _prober(cluster: Cluster, policy: Policy, meter: Meter) -> Prober:
+    def dry_run(ref: ObjectRef, profile: Injected) -> ProbeResult:
+        seen = probe(cluster, ref, profile, policy.gate, impersonate=policy.repair.impersonate_controller)
+        meter.dry_run(profile.name, seen.probe.value, seen.code, seen.seconds)
+        return seen
+
+    return dry_run
+
+
 
     def __call__(self) -> RepairContext:
         """The context. Raises what `build_context` raises."""

@@ -123,7 +123,7 @@ class Alone:
     def _dry_run(self) -> ProbeResult:
         latency = self._ctx.policy.gate.latency_seconds
         answer = self._ctx.pods.dry_run_pod(self._ref, template=self._manifest, timeout=latency + 1)
-        return judge_all(answer, self._attempt.sidecars, latency)
+        return judge_all(answer, self._attempt.sidecars, latency, self._ctx.meter)
 
     # Replace it
 
@@ -242,4 +242,4 @@ class Alone:
         latency = self._ctx.policy.gate.latency_seconds
         ref = self._ref.model_copy(update={"uid": ""})  # the pod of that name is a new one
         answer = self._ctx.pods.dry_run_pod(ref, template=self._manifest, timeout=latency + 1)
-        return judge_all(answer, self._attempt.sidecars, latency)
+        return judge_all(answer, self._attempt.sidecars, latency, self._ctx.meter)

@@ -173,7 +173,7 @@ class Eviction:
         account = account_of(self._owner.kind) if self._ctx.policy.repair.impersonate_controller else ""
         # A second past the bound is enough to know; a hung webhook would hold the API server for its own time-out.
         answer: DryRun = self._ctx.pods.dry_run_pod(self._owner_ref(), timeout=latency + 1, impersonate=account)
-        return judge_all(answer, self._attempt.sidecars, latency)
+        return judge_all(answer, self._attempt.sidecars, latency, self._ctx.meter)
 
     def _owner_ref(self) -> ObjectRef:
         owner = self._owner

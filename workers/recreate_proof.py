@@ -9,6 +9,7 @@ from typing import Final
 
 from remesh.kube.api import DryRun
 from remesh.kube.probe import DRY_RUN_UNSUPPORTED, Injected, ProbeResult, judge
+from remesh.meter import NOBODY, Meter
 from remesh.models import Probe, Result
 from remesh.policy import GatePolicy
 from workers.verdicts import Verdict, from_probe
@@ -28,13 +29,16 @@ def passes(proof: ProbeResult) -> bool:
     return proof.probe is Probe.PASSES
 
 
-def judge_all(answer: DryRun, sidecars: Iterable[Injected], latency_seconds: float) -> ProbeResult:
+def judge_all(
+    answer: DryRun, sidecars: Iterable[Injected], latency_seconds: float, meter: Meter = NOBODY
+) -> ProbeResult:
     """The first sidecar's result that does not pass, or else the last one's."""
-    found = ProbeResult(Probe.UNKNOWN, answer.seconds, "nothing_expected", "no sidecar is expected of it")
+    found, mesh = ProbeResult(Probe.UNKNOWN, answer.seconds, "nothing_expected", "no sidecar is expected of it"), ""
     for sidecar in sidecars:
-        found = judge(answer, sidecar, latency_seconds)
+        found, mesh = judge(answer, sidecar, latency_seconds), sidecar.name
         if found.probe is not Probe.PASSES:
-            return found
+            break
+    meter.dry_run(mesh, found.probe.value, found.code, found.seconds)
     return found
 
 

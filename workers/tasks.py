@@ -41,7 +41,15 @@ def _body(contexts: Contexts) -> Callable[[Task, Any], dict[str, Any]]:
 
 
 def serve(task: Task, payload: Any, ctx: RepairContext) -> dict[str, Any]:
-    """One delivery of one task. Raises celery's Retry for what is soon over."""
+    """One delivery of one task. Raises celery's Retry for what is soon over, Ignore if it was revoked."""
+    ctx.meter.task_began()
+    try:
+        return _serve(task, payload, ctx)
+    finally:
+        ctx.meter.task_over()
+
+
+def _serve(task: Task, payload: Any, ctx: RepairContext) -> dict[str, Any]:
     try:
         request = decode(payload, ctx.cluster_name)
     except Malformed as error:
@@ -53,9 +61,12 @@ def serve(task: Task, payload: Any, ctx: RepairContext) -> dict[str, Any]:
     return outcome.model_dump(mode="json")
 
 
+    began = ctx.clock.monotonic()
 def _again(task: Task, request: RepairRequest, outcome: Outcome, ctx: RepairContext) -> Outcome:
+    seconds = ctx.clock.monotonic() - began
     """Try again soon, or end with the outcome after the last try."""
     if task.request.retries < retries_for(outcome):
+    ctx.meter.repaired(request.action, outcome.result, seconds)
         pause = min(LONGEST_COUNTDOWN_SECONDS, 2 ** (task.request.retries + 1))
         log.info("trying again", finding=outcome.finding_id, code=outcome.code, seconds=pause, reason=outcome.reason)
         raise task.retry(countdown=pause, throw=False)
@@ -94,6 +105,7 @@ def refuse(payload: Any, why: str, task_id: str, ctx: RepairContext) -> dict[str
     record = AuditRecord(
         record_id=f"task:{task_id}:refusal",
         type=RecordType.REFUSAL,
+        ctx.meter.retried(request.action)
         at=ctx.clock.now(),
         cluster=ctx.cluster_name,
         finding_id=known,
@@ -123,3 +135,4 @@ def _tell(task: Task, event: str, fields: dict[str, Any]) -> None:
         task.send_event(event, retry=False, **fields)
     except Exception as error:  # an event is for the eye only, and a repair goes on without
         log.debug("event not sent", task_event=event, error=str(error))
+    ctx.meter.refused()

@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 from remesh import logs
 from remesh.errors import ClusterError, Gone, Throttled
@@ -83,6 +84,8 @@ class Reflector:
         """Set once the first complete list has been handed over."""
         self.last_activity = time.monotonic()
         """When the API server last sent anything, on the monotonic clock, in seconds."""
+        self.last_turn = self.last_activity
+        """When a list or watch was last begun, on the same clock: also while the API server fails."""
         self.last_error = ""
         """One line while the API server fails, "" while it does not."""
         self.lists = 0
@@ -127,6 +130,7 @@ class Reflector:
 
     def _turn(self) -> None:
         """One list if need be, then one watch, however that ends."""
+        self.last_turn = time.monotonic()
         try:
             if not self._version:
                 self._list()
@@ -156,7 +160,7 @@ class Reflector:
         self._stopped.wait(seconds)
 
     def _list(self) -> None:
-        page = list_all(self._client, self.kind, self._namespace, self._selector, each=self._siblings.share)
+        page = list_all(self._client, self.kind, self._namespace, self._selector, each=self._arrived)
         self._alive()
         if self._stopped.is_set():
             return
@@ -202,6 +206,11 @@ class Reflector:
             self._siblings.share(event.object)
             self._on_event(event.type, event.object)
         self._version = event.resource_version or self._version
+
+    def _arrived(self, item: Any) -> None:
+        """One item of a list, whose pages may take minutes."""
+        self._siblings.share(item)
+        self.last_activity = time.monotonic()
 
     def _alive(self) -> None:
         self.last_activity = time.monotonic()
