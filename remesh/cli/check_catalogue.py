@@ -58,7 +58,7 @@ CATALOGUE: Final[dict[str, Entry]] = {
     ),
     "broker-persistence": Entry(BROKER, "start it with `--appendonly yes` on a disk that stays"),
     "broker-eviction": Entry(BROKER, "start it with `--maxmemory-policy noeviction`"),
-    "broker-memory": Entry(BROKER, "raise maxmemory, or `remesh audit export` and trim the trail"),
+    "broker-memory": Entry(BROKER, "raise maxmemory, or export and shorten the trail: `remesh audit prune`"),
     "broker-clock": Entry(BROKER, "run a time service, such as chrony, on both"),
     "audit-trail": Entry(BROKER, "mend Redis first: nothing is repaired while the trail cannot be written"),
     "watcher": Entry(PARTS, "start one: `python -m watcher`; or `remesh run`, which brings watcher and worker"),
