@@ -89,7 +89,6 @@ def test_a_certificate_with_changed_bytes_is_read_or_refused(data: st.DataObject
         return
 
 
-
 def bundle(*certificates: x509.Certificate) -> str:
     pem = b"".join(each.public_bytes(serialization.Encoding.PEM) for each in certificates)
     return base64.b64encode(b"# two authorities\n" + pem).decode()
