@@ -18,6 +18,13 @@ _SUBDOMAIN_RULE = (
     "and end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
     "'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
 )
+_LABEL = re.compile(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+_LABEL_RULE = (
+    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end "
+    "with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is "
+    "'[a-z0-9]([-a-z0-9]*[a-z0-9])?')"
+)
+_ANNOTATIONS_BYTES = 256 * 1024  # all keys and values of one object
 
 
 def fill(resource: Resource, obj: Obj) -> None:
@@ -209,6 +216,7 @@ def validate(resource: Resource, obj: Obj) -> None:
     name = obj["metadata"]["name"]
     if not _SUBDOMAIN.match(name) or len(name) > 253:
         raise invalid(resource, name, "metadata.name", f'Invalid value: "{name}": {_SUBDOMAIN_RULE}')
+    _validate_annotations(resource, name, obj["metadata"], "metadata.annotations")
     if resource is res.PODS:
         _validate_pod_spec(resource, name, obj["spec"], "spec")
     elif resource in _OF_TEMPLATES:
@@ -227,6 +235,13 @@ _OF_TEMPLATES = (
 )
 
 
+def _validate_annotations(resource: Resource, name: str, metadata: Obj, path: str) -> None:
+    size = sum(len(key.encode()) + len(value.encode()) for key, value in (metadata.get("annotations") or {}).items())
+    if size > _ANNOTATIONS_BYTES:
+        why = f"Too long: may not be more than {_ANNOTATIONS_BYTES} bytes"
+        raise invalid(resource, name, path, why, "FieldValueTooLong")
+
+
 def _validate_pod_spec(resource: Resource, name: str, spec: Obj, path: str) -> None:
     if not spec.get("containers"):
         raise invalid(resource, name, f"{path}.containers", "Required value", "FieldValueRequired")
@@ -234,6 +249,9 @@ def _validate_pod_spec(resource: Resource, name: str, spec: Obj, path: str) -> N
         if not container.get("name"):
             field = f"{path}.containers[{index}].name"
             raise invalid(resource, name, field, "Required value", "FieldValueRequired")
+        if not _LABEL.match(container["name"]) or len(container["name"]) > 63:
+            field = f"{path}.containers[{index}].name"
+            raise invalid(resource, name, field, f'Invalid value: "{container["name"]}": {_LABEL_RULE}')
 
 
 def _validate_template(resource: Resource, name: str, spec: Obj) -> None:
@@ -245,6 +263,7 @@ def _validate_template(resource: Resource, name: str, spec: Obj) -> None:
     if not selects(spec.get("selector"))(labels):
         why = f"Invalid value: {msgspec.json.encode(labels).decode()}: `selector` does not match template `labels`"
         raise invalid(resource, name, "spec.template.metadata.labels", why)
+    _validate_annotations(resource, name, template.get("metadata") or {}, "spec.template.annotations")
     _validate_pod_spec(resource, name, template.get("spec") or {}, "spec.template.spec")
 
 

@@ -96,10 +96,10 @@ class HurriedClock(Clock):
 
 
 def repaired(
-    ref: ObjectRef, cluster: Cluster, policy: Policy, redis: RedisClient, clock: Clock | None = None
+    ref: ObjectRef, cluster: Cluster, policy: Policy, redis: RedisClient, clock: Clock | None = None, name: str = ""
 ) -> Outcome:
-    """Let a worker repair one object, with a trail and a ledger that know nothing yet."""
-    name = f"{NAME}-{next(_numbers)}"
+    """Let a worker repair one object, with a trail and a ledger that know nothing yet unless they are named."""
+    name = name or f"{NAME}-{next(_numbers)}"
     ctx = RepairContext(
         cluster_name=name,
         cluster=cluster,

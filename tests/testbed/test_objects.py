@@ -16,6 +16,31 @@ def config_maps(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/configmaps"
 
 
+@pytest.mark.parametrize("kind", ["Pod", "ReplicaSet"])
+@pytest.mark.parametrize("name", ["контейнер", "容器", "حاوية", "İstanbul", "app\u202e", "naïve", "a" * 64])
+def test_container_names_are_of_one_alphabet(http: Http, namespace: str, kind: str, name: str) -> None:
+    made = {"Pod": workloads.pod, "ReplicaSet": workloads.replica_set}[kind]("odd")
+    spec = made["spec"] if kind == "Pod" else made["spec"]["template"]["spec"]
+    spec["containers"][0]["name"] = name
+    answer = http.post(collection(kind, namespace), made)
+
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    assert "containers[0].name" in answer.message
+
+
+@pytest.mark.parametrize("where", ["metadata", "template"])
+def test_annotations_have_room_up_to_a_quarter_of_a_megabyte(http: Http, namespace: str, where: str) -> None:
+    made = workloads.replica_set("large", 0)
+    target = made["metadata"] if where == "metadata" else made["spec"]["template"]["metadata"]
+    target["annotations"] = {"note": "é" * (128 * 1024 - 1), "x": "yy"}
+    answer = http.post(collection("ReplicaSet", namespace), made)
+
+    assert (answer.code, answer.reason) == (422, "Invalid")
+    assert "annotations: Too long: may not be more than 262144 bytes" in answer.message
+    target["annotations"] = {"note": "é" * (128 * 1024 - 2)}
+    assert http.post(collection("ReplicaSet", namespace), made).code == 201
+
+
 def test_who_brings_no_token_is_refused(http: Http) -> None:
     answer = http.call("GET", "/api/v1/namespaces", headers={"Authorization": "Bearer wrong"})
 
