@@ -261,6 +261,10 @@ class Result(StrEnum):
     ERROR = "error"  # the API server or Redis failed; released again later
 
 
+REVOKED = "revoked"
+"""Code of an outcome: a person revoked the task before anything was done."""
+
+
 class Outcome(BaseModel):
     """End of one repair attempt, and the return value of its task."""
 

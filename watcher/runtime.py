@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 
 from remesh import logs
 from remesh.errors import BrokerError
-from remesh.models import AuditRecord, Outcome, RecordType, Result
+from remesh.models import REVOKED, AuditRecord, Outcome, RecordType, Result
 from watcher import gate as gates
 from watcher.desk import RETRY_SECONDS, Desk
 from watcher.findings import State, Tracked, to_cooling, to_refused, to_waiting
@@ -88,7 +88,6 @@ class Watcher:
         return min(max(min(times, default=1.0), 0.01), 1.0)
 
     def _tail(self, stop: threading.Event) -> None:
-        position = ""
         while not stop.is_set():
             try:
                 self.followed = self.followed or self._desk.trail.last_position()
@@ -144,6 +143,8 @@ class Watcher:
         if outcome.result is Result.WAITING and tracked.failures <= QUICK_RETURNS:
             to_waiting(tracked)
             tracked.suspect = outcome.code == gates.NO_SIDECAR
+        elif outcome.code == REVOKED:
+            to_cooling(tracked, self._desk.now(), LONGEST_PAUSE_SECONDS)
         elif outcome.result is Result.REPORTED:
             to_refused(tracked, self._desk.now())
         else:

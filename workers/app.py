@@ -7,6 +7,7 @@ line on standard error and the exit code of `remesh.errors`.
 import logging
 import os
 import sys
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import click
@@ -14,10 +15,10 @@ from celery import Celery, signals
 
 from remesh import __version__, brokers, logs
 from remesh.errors import ConfigError, RemeshError
-from remesh.queue import make_app
 from remesh.meter import NOBODY, Meter
 from remesh.metrics import Metrics
 from remesh.metrics_table import WORKER
+from remesh.queue import make_app
 from remesh.settings import Settings, read_settings
 from workers.context import CRASH_VARIABLE, ContextSource, build_context
 from workers.owed import Sweeper
@@ -28,6 +29,8 @@ from workers.tasks import register, revoked_before_start
 log = logs.get("worker")
 
 FLOWER_VARIABLE = "REMESH_FLOWER_BASIC_AUTH"
+FLOWER_COLUMNS = "name,uuid,state,args,result,received,runtime,worker"
+"""Flower's own list leaves out whom and why (args) and what came of it (result)."""
 
 
 def _celery_command() -> str:
@@ -44,12 +47,12 @@ def _refused(error: RemeshError) -> NoReturn:
     raise SystemExit(error.exit_code) from None
 
 
-def _make() -> tuple[Celery, Settings, ContextSource]:
-    settings = read_settings()
-    made = make_app(settings)
 _meter: Meter = NOBODY  # until the worker starts; Flower and others that import this count nothing
 
 
+def _make() -> tuple[Celery, Settings, ContextSource]:
+    settings = read_settings()
+    made = make_app(settings)
     contexts = ContextSource(lambda: replace(build_context(settings, _meter), revoked=is_revoked))
     register(made, contexts)
     return made, settings, contexts
@@ -90,15 +93,12 @@ def check_before_start(**_: Any) -> None:
     """A worker that could not repair anything does not start: it would take tasks and lose them."""
     logs.configure(style=_settings.log_format, level=_settings.log_level)
     try:
+        _see()
         check(_settings, _contexts)
     except RemeshError as error:
         _refused(error)
 
 
-_sweeper = Sweeper(_contexts)
-
-
-@signals.worker_ready.connect(weak=False)
 _seeing: Seeing | None = None
 
 
@@ -125,23 +125,27 @@ def note_revocation(request: Any, *, expired: bool = False, **_: Any) -> None:
         revoked_before_start(payload, str(request.id), _contexts())
 
 
+_sweeper = Sweeper(_contexts)
+
+
+@signals.worker_ready.connect(weak=False)
 def look_after_what_is_owed(**_: Any) -> None:
     """From now on, and until the worker ends."""
     _sweeper.start()
+    if _seeing is not None:
+        _seeing.takes_tasks(True)
 
 
 @signals.worker_shutting_down.connect(weak=False)
 def end_looking_after(**_: Any) -> None:
-    if _seeing is not None:
-        _seeing.takes_tasks(True)
     """What is under way goes on; nothing else is begun."""
     _sweeper.stop()
+    if _seeing is not None:
+        _seeing.takes_tasks(False)
 
 
 def check(settings: Settings, contexts: ContextSource) -> None:
     """Load policy, profiles and cluster access, and see that the broker keeps what it is given.
-    if _seeing is not None:
-        _seeing.takes_tasks(False)
 
     Raises ConfigError, BrokerUnreachable or BrokerUnsafe.
     """
@@ -162,6 +166,7 @@ def _prepare_flower() -> None:
     secret = os.environ.get(FLOWER_VARIABLE)
     if secret:
         os.environ.setdefault("FLOWER_BASIC_AUTH", secret)
+    os.environ.setdefault("FLOWER_TASKS_COLUMNS", FLOWER_COLUMNS)
     signals.import_modules.connect(_check_flower, weak=False)
 
 

@@ -172,6 +172,11 @@ class LedgerPort(Protocol):
         """Tell the window how admission went."""
 
 
+def never_revoked(_task_id: str) -> bool:
+    """For callers outside a Celery worker: nobody can revoke what is no task."""
+    return False
+
+
 class Clock:
     """Time of this process. Tests bring their own."""
 
@@ -203,7 +208,10 @@ class RepairContext:
     pods: PodPort
     clock: Clock = field(default_factory=Clock)
     recent: Recent = field(default_factory=Recent)
+    revoked: Callable[[str], bool] = never_revoked
+    """True once a person has revoked the task of this id, as Flower does it."""
     memory: Memory = field(default_factory=Memory)
+    meter: Meter = NOBODY
     signing_key: bytes = field(
         default=b"", repr=False
     )  # empty: a manifest in Redis is believed by its own process only
@@ -211,7 +219,6 @@ class RepairContext:
 
 def build_context(settings: Settings, meter: Meter = NOBODY) -> RepairContext:
     """Read policy, profiles and kubeconfig, and prepare the connections.
-    meter: Meter = NOBODY
 
     Raises ConfigError or Unauthorized with one clear line. Connects to nothing yet.
     """
@@ -234,13 +241,6 @@ def build_context(settings: Settings, meter: Meter = NOBODY) -> RepairContext:
     )
 
 
-class ContextSource:
-    """The process's own context, built at first use: after a fork, and once for all threads."""
-
-    def __init__(self, build: Callable[[], RepairContext]) -> None:
-        self._build = build
-        self._lock = threading.Lock()
-        self._context: RepairContext | None = None
 def _prober(cluster: Cluster, policy: Policy, meter: Meter) -> Prober:
     def dry_run(ref: ObjectRef, profile: Injected) -> ProbeResult:
         seen = probe(cluster, ref, profile, policy.gate, impersonate=policy.repair.impersonate_controller)
@@ -250,6 +250,13 @@ def _prober(cluster: Cluster, policy: Policy, meter: Meter) -> Prober:
     return dry_run
 
 
+class ContextSource:
+    """The process's own context, built at first use: after a fork, and once for all threads."""
+
+    def __init__(self, build: Callable[[], RepairContext]) -> None:
+        self._build = build
+        self._lock = threading.Lock()
+        self._context: RepairContext | None = None
 
     def __call__(self) -> RepairContext:
         """The context. Raises what `build_context` raises."""

@@ -43,6 +43,7 @@ from workers.verdicts import (
     RESTORE_PENDING,
     Verdict,
     leaves_for_another_try,
+    revoked,
     works_again_later,
 )
 
@@ -66,6 +67,7 @@ class Attempt:
     ) -> None:
         self.request, self.ref, self.ctx = request, request.ref, ctx
         self.progress = progress
+        self.task_id = task_id
         self.chain = Chain(ctx.trail, request, ctx.clock.now, task_id)
         self.ending = Ending(request, ctx, self.chain)
         self.begun = self.chain.unfinished_intent()
@@ -178,6 +180,8 @@ class Attempt:
         """Write the intent. Without it nothing is touched: raises TrailUnavailable."""
         if not self.hold():
             return Verdict(Result.SKIPPED, "lease_lost", "the hold on the pod ran out before anything was done")
+        if self.ctx.revoked(self.task_id):
+            return self.refuse(revoked())
         known = {
             "pod": self.ref.name,
             "uid": self.ref.uid,

@@ -42,7 +42,15 @@ from workers.ending import USED_UP, Ending, in_quarantine
 from workers.nudge import NUDGE_ANNOTATION, Nudge, left_on
 from workers.recreate import recreate
 from workers.recreate_attempt import say_person_needed
-from workers.verdicts import PERSON_NEEDED, RESTORE_PENDING, Verdict, from_error, from_probe, leaves_for_another_try
+from workers.verdicts import (
+    PERSON_NEEDED,
+    RESTORE_PENDING,
+    Verdict,
+    from_error,
+    from_probe,
+    leaves_for_another_try,
+    revoked,
+)
 from workers.verify import Sight, Tally, tally, watch
 
 log = logs.get("worker")
@@ -131,6 +139,7 @@ class _Repair:
         self._ctx = ctx
         self._lease = lease
         self._progress = progress
+        self._task_id = task_id
         self._chain = Chain(ctx.trail, request, ctx.clock.now, task_id)
         self._nudge = Nudge(ctx.cluster, request.ref, self._chain, ctx.clock)
         self._ending = Ending(request, ctx, self._chain)
@@ -277,6 +286,8 @@ class _Repair:
     def _act(self) -> Verdict:
         if not self._lease.renew(LEASE_SECONDS):
             return Verdict(Result.SKIPPED, "lease_lost", "the hold on the object ran out before anything was done")
+        if self._unfinished is None and self._ctx.revoked(self._task_id):
+            return self._refuse(revoked())
         self._chain.write(
             RecordType.INTENT,
             code="nudge",

@@ -8,15 +8,17 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from celery import Celery, Task
+from celery.exceptions import Ignore
 from pydantic import ValidationError
 
 from remesh import logs
 from remesh.errors import BrokerError, RemeshError
-from remesh.models import AuditRecord, Outcome, RecordType, RepairRequest, Result
+from remesh.models import REVOKED, AuditRecord, Outcome, RecordType, RepairRequest, Result
 from remesh.queue import TASKS
+from workers.chain import Chain
 from workers.context import RepairContext
 from workers.repair import give_up, repair
-from workers.verdicts import leaves_for_another_try, retries_for
+from workers.verdicts import leaves_for_another_try, retries_for, revoked
 
 log = logs.get("worker.tasks")
 
@@ -24,13 +26,18 @@ Contexts = Callable[[], RepairContext]
 
 LONGEST_COUNTDOWN_SECONDS: Final = 30
 
+REQUEST: Final = "workers.revocation:GentleRequest"
+
+# Until the intent a task stays "started" in Flower, which then has a button to stop it.
+STILL_STOPPABLE: Final = frozenset({"reading", "proving"})
+
 _FINDING_ID = re.compile(r"f-[0-9a-f]{1,32}")
 
 
 def register(app: Celery, contexts: Contexts) -> None:
     """Give the application its tasks: one for each action, by the names of `remesh.queue`."""
     for name in TASKS.values():
-        app.task(_body(contexts), bind=True, name=name, max_retries=None, acks_late=True)
+        app.task(_body(contexts), bind=True, name=name, max_retries=None, acks_late=True, Request=REQUEST)
 
 
 def _body(contexts: Contexts) -> Callable[[Task, Any], dict[str, Any]]:
@@ -54,21 +61,51 @@ def _serve(task: Task, payload: Any, ctx: RepairContext) -> dict[str, Any]:
         request = decode(payload, ctx.cluster_name)
     except Malformed as error:
         return refuse(payload, str(error), str(task.request.id), ctx)
+    began = ctx.clock.monotonic()
     outcome = repair(request, ctx, task_id=str(task.request.id), progress=_telling(task))
+    seconds = ctx.clock.monotonic() - began
     if leaves_for_another_try(outcome):
         outcome = _again(task, request, outcome, ctx)
+    ctx.meter.repaired(request.action, outcome.result, seconds)
     _tell(task, "task-outcome", outcome.model_dump(mode="json"))
-    return outcome.model_dump(mode="json")
+    if outcome.code == REVOKED:
+        _tell(task, "task-revoked", {"terminated": False, "signum": None, "expired": False})
+        raise Ignore
+    return told(outcome)
 
 
-    began = ctx.clock.monotonic()
+def told(outcome: Outcome) -> dict[str, Any]:
+    """A task's result. Flower's list shows its beginning, so that is a sentence."""
+    return {"outcome": f"{outcome.result.value}: {outcome.reason}", **outcome.model_dump(mode="json")}
+
+
+def revoked_before_start(payload: Any, task_id: str, ctx: RepairContext) -> None:
+    """Celery dropped a revoked task that had not begun: write the outcome down, so that nobody waits for it.
+
+    What a worker had begun goes on with the watcher's next release: nothing is left half done. An outage of Redis
+    costs the record only; the watcher's deadline does the rest.
+    """
+    try:
+        request = decode(payload, ctx.cluster_name)
+        chain = Chain(ctx.trail, request, ctx.clock.now, task_id)
+        if chain.unfinished_intent() is not None or chain.outcome() is not None:
+            return
+        verdict = revoked()
+        outcome = Outcome(
+            finding_id=request.finding_id, result=verdict.result, code=verdict.code, reason=verdict.reason
+        )
+        chain.write_outcome(outcome)
+        ctx.ledger.set_outcome(outcome)
+    except RemeshError as error:
+        log.warning("a revocation could not be written", task=task_id, error=str(error))
+
+
 def _again(task: Task, request: RepairRequest, outcome: Outcome, ctx: RepairContext) -> Outcome:
-    seconds = ctx.clock.monotonic() - began
     """Try again soon, or end with the outcome after the last try."""
     if task.request.retries < retries_for(outcome):
-    ctx.meter.repaired(request.action, outcome.result, seconds)
         pause = min(LONGEST_COUNTDOWN_SECONDS, 2 ** (task.request.retries + 1))
         log.info("trying again", finding=outcome.finding_id, code=outcome.code, seconds=pause, reason=outcome.reason)
+        ctx.meter.retried(request.action)
         raise task.retry(countdown=pause, throw=False)
     try:
         give_up(request, ctx, outcome, task_id=str(task.request.id))
@@ -100,12 +137,12 @@ def refuse(payload: Any, why: str, task_id: str, ctx: RepairContext) -> dict[str
     """Write down that a payload was refused. Nothing was read or touched, and nothing is tried again."""
     claimed = str(payload.get("finding_id", "")) if isinstance(payload, Mapping) else ""
     known = claimed if _FINDING_ID.fullmatch(claimed) else ""
+    ctx.meter.refused()
     log.warning("task refused", task=task_id, finding=known, reason=why)
     outcome = Outcome(finding_id=known, result=Result.SKIPPED, code="malformed", reason=why)
     record = AuditRecord(
         record_id=f"task:{task_id}:refusal",
         type=RecordType.REFUSAL,
-        ctx.meter.retried(request.action)
         at=ctx.clock.now(),
         cluster=ctx.cluster_name,
         finding_id=known,
@@ -118,14 +155,15 @@ def refuse(payload: Any, why: str, task_id: str, ctx: RepairContext) -> dict[str
         ctx.trail.append(record)
     except BrokerError as error:
         log.warning("a refusal could not be written", task=task_id, error=str(error))
-    return outcome.model_dump(mode="json")
+    return told(outcome)
 
 
 def _telling(task: Task) -> Callable[[str, dict[str, int]], None]:
-    """Progress as task events: Flower shows the phase as the task's state."""
+    """Progress as task events: once something is done, Flower shows the phase as the task's state."""
 
     def tell(phase: str, numbers: dict[str, int]) -> None:
-        _tell(task, f"task-{phase}", dict(numbers))
+        if phase not in STILL_STOPPABLE:
+            _tell(task, f"task-{phase}", dict(numbers))
 
     return tell
 
@@ -135,4 +173,3 @@ def _tell(task: Task, event: str, fields: dict[str, Any]) -> None:
         task.send_event(event, retry=False, **fields)
     except Exception as error:  # an event is for the eye only, and a repair goes on without
         log.debug("event not sent", task_event=event, error=str(error))
-    ctx.meter.refused()

@@ -18,7 +18,7 @@ from remesh.errors import (
     UsageError,
 )
 from remesh.kube.probe import DRY_RUN_UNSUPPORTED, ProbeResult
-from remesh.models import BaseClass, FailureClass, Outcome, Probe, Result
+from remesh.models import REVOKED, BaseClass, FailureClass, Outcome, Probe, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,11 @@ _PASSING: Final = frozenset(
 RETRIES: Final = 5
 # A pod that was evicted and that nobody else would create is not given up in an hour (30 s between two tries).
 RESTORE_RETRIES: Final = 120
+
+
+def revoked() -> Verdict:
+    """A person has revoked the task, as Flower does it, and nothing had been done yet."""
+    return Verdict(Result.REPORTED, REVOKED, "its task was revoked before anything was done")
 
 
 def retries_for(outcome: Outcome) -> int:

@@ -50,7 +50,7 @@ def test_a_task_returns_its_outcome_and_shows_its_phases(world: d.World) -> None
     task = FakeTask()
 
     assert tasks.serve(task, payload(), world.ctx)["result"] == "healed"
-    assert task.events == ["task-reading", "task-proving", "task-nudging", "task-verifying", "task-outcome"]
+    assert task.events == ["task-nudging", "task-verifying", "task-outcome"]
 
 
 @pytest.mark.parametrize(
