@@ -2,7 +2,8 @@
 
 Watcher, workers and command line append; `remesh audit` reads. It guarantees:
 
-- append-only: nothing here changes or deletes a record, except `trim_before`, which a person calls after an export;
+- append-only: nothing here changes or deletes a record, except `trim_before`, for `remesh.retention` after an export;
+- chained: each record carries the hash of the one before it, made in the same script (`remesh.chain`);
 - a repeat is harmless: the first record of a `record_id` stays, and its position is returned again;
 - all or nothing: stream, indexes and memory of ids change in one script, so a reader never sees half a record;
 - order is the server's: positions are stream ids that the server gives, so clocks of writers do not matter;
@@ -10,7 +11,9 @@ Watcher, workers and command line append; `remesh audit` reads. It guarantees:
 
 Keys, all beginning with `{prefix}{{cluster}}:`
 
-    trail              the stream; one field `r` per entry, holding the record as compact JSON
+    trail              the stream; per entry `r`, the record as compact JSON, `n`, its number, and `h`, its hash
+    trail:head         number, hash and position of the last record
+    trail:lost         what the watcher last noticed to be gone, for 30 days
     trail:id:<id>      position of the record of that id
     trail:f:<finding>  index: positions of one finding's records
     trail:o:<object>   index: positions of one object's records and of what it owns, by kind, namespace and name
@@ -29,37 +32,33 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from remesh import logs
+from remesh.audit_lua import APPEND
+from remesh.chain import LOST, START, Entry, Link, details_of, digest, order
 from remesh.errors import UsageError
 from remesh.models import AuditRecord, Finding, ObjectRef, RecordType, RepairRequest
 from remesh.redisdb import RedisClient, key_base, trail_translated
 
+__all__ = [
+    "Trail",
+    "check_position",
+    "entry_of",
+    "order",
+    "record",
+    "record_id",
+    "record_of_finding",
+    "record_of_request",
+    "to_json_line",
+]
+
 # How long a record's id is remembered. Repeats come from redelivered tasks (minutes), from findings released again
 # (minutes) and from watchers and brokers back after an outage (a long weekend). A later one costs a second line.
 DEDUPE_SECONDS = 7 * 24 * 3600
+LOST_SECONDS = 30 * 24 * 3600  # as long as the ledger remembers anything
 PAGE = 500  # entries per read: about 300 kB
 BATCH = 1000  # records per pipeline, so that memory stays small
 CALL = 20  # records per script call: half the work per record, and the server is held for under a millisecond
 # Below redisdb.ANSWER_SECONDS, or the client would take a quiet stream for a dead server.
 LONGEST_BLOCK_SECONDS = 2.0
-
-# KEYS: trail, then per record its id's key and its indexes. ARGV: seconds, then per record JSON and number of indexes.
-_APPEND = """
-local positions = {}
-local key = 2
-for i = 2, #ARGV, 2 do
-  local last = key + ARGV[i + 1]
-  local position = redis.call('GET', KEYS[key])
-  if not position then
-    position = redis.call('XADD', KEYS[1], '*', 'r', ARGV[i])
-    local ms = string.match(position, '^%d+')
-    for index = key + 1, last do redis.call('ZADD', KEYS[index], ms, position) end
-    redis.call('SET', KEYS[key], position, 'EX', ARGV[1])
-  end
-  positions[#positions + 1] = position
-  key = last + 1
-end
-return positions
-"""
 
 log = logs.get("audit")
 
@@ -71,7 +70,7 @@ class Trail:
         self._redis = redis
         self._cluster = cluster
         self._key = key_base(prefix, cluster) + "trail"
-        self._append = redis.register_script(_APPEND)
+        self._append = redis.register_script(APPEND)
 
     def append(self, record: AuditRecord) -> str:
         """Write one record and return its position; a known `record_id` returns the first one's position.
@@ -97,18 +96,19 @@ class Trail:
     def _append_batch(self, batch: Sequence[AuditRecord]) -> list[str]:
         calls = [self._call(batch[first : first + CALL]) for first in range(0, len(batch), CALL)]
         with trail_translated(self._redis, _CANNOT_WRITE), self._redis.pipeline(transaction=False) as pipe:
-            pipe.script_load(_APPEND)  # in the same round trip: a restarted server knows no scripts
+            pipe.script_load(APPEND)  # in the same round trip: a restarted server knows no scripts
             for keys, args in calls:
                 pipe.evalsha(self._append.sha, len(keys), *keys, *args)
             return [str(position) for positions in pipe.execute()[1:] for position in positions]
 
     def _call(self, records: Sequence[AuditRecord]) -> tuple[list[str], list[str]]:
         """Keys and arguments of the script for some records."""
-        keys, args = [self._key], [str(DEDUPE_SECONDS)]
+        keys, args = [self._key, f"{self._key}:head"], [str(DEDUPE_SECONDS)]
         for record in records:
             indexes = self._indexes(record)
             keys += [f"{self._key}:id:{record.record_id}", *indexes]
-            args += [_encode(record), str(len(indexes))]
+            text = _encode(record)
+            args += [text, digest(text), str(len(indexes))]
         return keys, args
 
     def read(
@@ -132,6 +132,61 @@ class Trail:
         found = self._indexed(start, ref, finding_id) if ref or finding_id else self._scan(start)
         wanted = (record for record in found if _fits(record, ref, finding_id, types))
         return islice(wanted, limit)
+
+    def entries(
+        self,
+        after: str | None = None,
+        *,
+        until: str | None = None,
+        since: datetime | timedelta | None = None,
+    ) -> Iterator[Entry]:
+        """Every entry as it is, with number and hash, in order; `until` is the last position, included.
+
+        Raises TrailUnavailable, and UsageError for a malformed position.
+        """
+        if until is not None:
+            check_position(until)
+        for page in self._pages(self._start(since, after), until or "+"):
+            yield from (entry_of(position, fields) for position, fields in page)
+
+    def entry(self, position: str) -> Entry | None:
+        """The entry at a position; None if there is none. Raises TrailUnavailable."""
+        check_position(position)
+        with trail_translated(self._redis, _CANNOT_READ):
+            found: Any = self._redis.xrange(self._key, min=position, max=position)
+        return entry_of(*found[0]) if found else None
+
+    def head(self) -> Link:
+        """How far the chain has come; `chain.START` if Redis knows of none. Raises TrailUnavailable."""
+        with trail_translated(self._redis, _CANNOT_READ):
+            row: Any = self._redis.hmget(f"{self._key}:head", "n", "p", "h")
+        number, position, own = row
+        return Link(int(number), position, own) if number and number.isdigit() and position and own else START
+
+    def say_lost(self, reason: str, last: Link, at: datetime) -> None:
+        """Write down that the trail up to `last` is not there any more, and keep it for `remesh status`, 30 days.
+
+        Raises TrailUnavailable.
+        """
+        said = f"trail:lost:{last.number}:{last.hash}"
+        lost = record(
+            RecordType.NOTE,
+            cluster=self._cluster,
+            at=at,
+            record_id=said,
+            actor="watcher",
+            code=LOST,
+            reason=reason,
+            details=details_of(last),
+        )
+        self.append(lost)
+        with trail_translated(self._redis, _CANNOT_WRITE):
+            self._redis.set(f"{self._key}:lost", f"{at.isoformat(timespec='seconds')} {reason}"[:1000], ex=LOST_SECONDS)
+
+    def lost(self) -> str:
+        """When and how records were lost in the last 30 days; empty if none were noticed. Raises TrailUnavailable."""
+        with trail_translated(self._redis, _CANNOT_READ):
+            return str(self._redis.get(f"{self._key}:lost") or "")
 
     def history(self, subject: ObjectRef | Finding | str) -> list[AuditRecord]:
         """All records about one object (ObjectRef) or one finding (the Finding or its id)."""
@@ -175,7 +230,7 @@ class Trail:
             return int(self._redis.xlen(self._key))
 
     def trim_before(self, position: str) -> int:
-        """Drop all records before a position; returns how many. Only after an export that a person has asked for.
+        """Drop all records before a position; returns how many. Only `remesh.retention` calls it, after its export.
 
         Raises TrailUnavailable; calling it again completes the rest.
         """
@@ -322,10 +377,12 @@ def check_position(position: str) -> None:
         )
 
 
-def order(position: str) -> tuple[int, int]:
-    """Sort key of a position."""
-    ms, _, sequence = position.partition("-")
-    return int(ms), int(sequence or 0)
+def entry_of(position: str, fields: dict[str, str]) -> Entry:
+    """An entry of the stream; number and hash count only if both can be ours."""
+    number, own = fields.get("n", ""), fields.get("h", "")
+    if not (re.fullmatch(r"[0-9]{1,18}", number) and re.fullmatch(r"[0-9a-f]{40}", own)):
+        number, own = "0", ""
+    return Entry(position, fields.get("r"), int(number), own)
 
 
 def _from(position: str, start: str) -> bool:

@@ -129,6 +129,31 @@ class RepairPolicy(Section):
         return self
 
 
+class TrailPolicy(Section):
+    """Retention of the audit trail by the watcher, once an hour. Without these keys nothing is ever removed by itself.
+
+    What is removed is exported first, and a chain that is still open keeps its beginning.
+    """
+
+    keep_seconds: float | None = Field(default=None, ge=86_400)
+    """Records older than this are exported and removed. Default: none is too old."""
+    keep_records: int | None = Field(default=None, ge=1000)
+    """Records beyond so many are exported and removed, the oldest first. Default: none is too many."""
+    export_folder: str | None = Field(default=None, min_length=1)
+    """Folder for the exports, one new file each time; on a volume that outlives the watcher. Needed with the others."""
+
+    @property
+    def asks(self) -> bool:
+        """True if anything is to be removed."""
+        return self.keep_seconds is not None or self.keep_records is not None
+
+    @model_validator(mode="after")
+    def _export_first(self) -> Self:
+        if self.asks and self.export_folder is None:
+            raise ValueError("keep_seconds or keep_records without export_folder: nothing is removed without an export")
+        return self
+
+
 class Policy(Section):
     """The whole policy file."""
 
@@ -138,6 +163,7 @@ class Policy(Section):
     gate: GatePolicy = GatePolicy()
     window: WindowPolicy = WindowPolicy()
     repair: RepairPolicy = RepairPolicy()
+    trail: TrailPolicy = TrailPolicy()
 
 
 def load_policy(path: Path | None = None) -> Policy:

@@ -22,14 +22,15 @@ from remesh.models import Finding
 from remesh.policy import Mode, Policy, load_policy
 from remesh.presence import Presence, Role, WatcherSeen, now_seen
 from remesh.settings import Settings, get_settings
+from watcher import trailkeeper
 from watcher.desk import Desk
 from watcher.gatekeeper import Prober
 from watcher.health import Heartbeat, beat_file
 from watcher.leader import Terms, leadership
 from watcher.reflect import KINDS, Reflectors
 from watcher.runtime import Watcher
-from watcher.shard import Shard, parse_shard
 from watcher.seeing import Seeing
+from watcher.shard import Shard, parse_shard
 from watcher.store import Store
 
 log = logs.get("watcher")
@@ -75,12 +76,12 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
     store = Store()
     reflectors = Reflectors(client, store, profiles, stop, shard)
     app = queue.make_app(settings, consumes=False)
-    alive = now_seen(policy.mode.value, __version__, policy.scope.namespaces, leader.identity, str(shard))
     seeing = Seeing(settings, policy)
     seeing.leading(leader.leads, "" if shard.is_whole else str(shard))
     seeing.reflectors(reflectors, store)
     trail = MeteredTrail(redis, settings.cluster, settings.key_prefix, seeing.meter)
     ledger = Ledger(redis, settings.cluster, settings.key_prefix, shard=str(shard))
+    alive = now_seen(policy.mode.value, __version__, policy.scope.namespaces, leader.identity, str(shard))
     signs = _Signs(Heartbeat(beat_file()), Presence(redis, settings.cluster, settings.key_prefix), alive, reflectors)
 
     def begin() -> Watcher:
@@ -93,15 +94,15 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
             ledger=ledger,
             leads=leader.leads,
             shard=shard,
-        )
             meter=seeing.meter,
+        )
         prober = _prober(Cluster(client), profiles, policy)
         return seeing.term(desk, Watcher(desk, lambda request: queue.send(app, request), prober, on_tick))
 
     def on_tick() -> None:
         terms.look()
-        signs.beat(Role.LEADER)
         seeing.tick()
+        signs.beat(Role.LEADER)
 
     def on_standby() -> None:
         seeing.standby()
@@ -111,10 +112,10 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
     _require_rights(client)
     _say_start(settings, policy, shard)
     signs.starting()
-
     seeing.start()
     seeing.redis(trail, ledger, lambda: queue.queue_lengths(redis, settings))
     trailkeeper.keep(settings, policy, redis, stop, leads=lambda: shard.index == 0 and leader.leads())
+
     def work() -> None:
         began = time.monotonic()
         reflectors.start()
@@ -128,8 +129,8 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
             raise reflectors.failure
 
     code = _until_signal(work, stop)
-    signs.end()
     seeing.close()
+    signs.end()
     log.info("watcher stopped")
     return code
 

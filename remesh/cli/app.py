@@ -34,6 +34,8 @@ COMMANDS = {
     "plan": Entry("remesh.cli.plan", "Show what `repair` would do, proven by dry runs; nothing is written."),
     "repair": Entry("remesh.cli.repair", "Repair targets or every finding through the workers."),
     "audit": Entry("remesh.cli.audit", "Read the audit trail: who did what, when and why."),
+    "audit verify": Entry("remesh.cli.audit_verify", "Prove that nothing in the trail was removed, altered or moved."),
+    "audit prune": Entry("remesh.cli.audit_prune", "Export what is old, prove the export, then remove it."),
     "quarantine": Entry("remesh.cli.quarantine", "List or clear owners that are left alone after failed repairs."),
     "status": Entry("remesh.cli.status", "Show the state of gates, queues, worker and trail."),
     "check": Entry("remesh.cli.check", "Check access, rights, webhooks, broker and persistence."),
@@ -49,8 +51,8 @@ class LazyGroup(TyperGroup):
     """A group that knows its commands by name and imports one when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  typer's signature
-        """Names, in the order of the help."""
-        return list(COMMANDS)
+        """Names of one word, in the order of the help."""
+        return [name for name in COMMANDS if " " not in name]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002
         """The command, imported now; None for an unknown name."""
@@ -67,8 +69,10 @@ class LazyGroup(TyperGroup):
             formatter.write_dl([(name, entry.help) for name, entry in COMMANDS.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """As typer does, with every known name at hand for its suggestions."""
+        """As typer does, with every known name at hand for its suggestions. A name may have two words."""
         self.commands = dict.fromkeys(COMMANDS, TyperCommand(name="known"))
+        if " ".join(args[:2]) in COMMANDS:
+            args = [" ".join(args[:2]), *args[2:]]
         return super().resolve_command(ctx, args)
 
 

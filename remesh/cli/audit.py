@@ -28,8 +28,8 @@ def audit(
         str | None,
         typer.Argument(
             metavar="[KIND/NAME | export | manifest]",
-            help="Only this object and what it owns; `export` prints whole records as JSON lines; `manifest` shows what "
-            "is kept of pods without a controller.",
+            help="Only this object and what it owns; `export` prints whole records as JSON lines; `manifest` shows "
+            "what is kept of pods without a controller.",
             show_default=False,
         ),
     ] = None,
@@ -59,7 +59,8 @@ def audit(
 ) -> None:
     """Read the audit trail: every finding, wait, decision, refusal, action and outcome, oldest first.
 
-    Nothing is ever dropped from it. `remesh audit export > trail.jsonl` keeps it outside of Redis.
+    Nothing is ever dropped from it. `remesh audit export > trail.jsonl` keeps it outside of Redis,
+    `remesh audit verify` proves it, and `remesh audit prune` takes what is old out of it.
 
     `remesh audit manifest` lists the pods without a controller whose manifest was kept before they were evicted, and
     `remesh audit manifest pod/NAME` shows one, without what may be secret in it. Where remesh could not create the pod
@@ -79,6 +80,10 @@ def audit(
     query = _Query(session, None if subject == EXPORT else subject, since, finding, types or [])
     if follow:
         _follow(session.trail, query, output)
+    elif subject == EXPORT and query.everything:
+        from remesh.cli.audit_export import export
+
+        export(session.trail, query.since)
     else:
         found = query.records(session.trail)
         empty = f"No records of this kind in the trail of cluster {session.settings.cluster!r}."
@@ -113,6 +118,11 @@ class _Query:
         self.since = _span(since)
         self.finding = finding
         self.types = _types(types)
+
+    @property
+    def everything(self) -> bool:
+        """True if no record is left out, but for those before a moment."""
+        return self.namespace is None and self.finding is None and self.types is None and self.ref is None
 
     def records(self, trail: "Trail", after: str | None = None) -> "Iterator[AuditRecord]":
         found = trail.read(since=self.since, after=after, ref=self.ref, finding_id=self.finding, types=self.types)

@@ -1,150 +1,235 @@
-"""`remesh status`: who is at work, and what a running watcher holds. Needs Redis and no cluster."""
+"""`remesh status`: one screen that says who is at work, what is open, and how the last incident went."""
 
-from collections import Counter
-from typing import TYPE_CHECKING, Any
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from remesh.cli.app import one_command
 from remesh.cli.options import Common, Output, with_common_but
 
 if TYPE_CHECKING:
-    from remesh.cli.session import Session
-    from remesh.ledger import GateState, OpenFinding
-    from remesh.presence import WatcherSeen
+    from collections.abc import Iterator
 
-COLUMNS = ("INJECTOR", "MESH", "GATE", "SINCE", "READY", "DRY-RUN", "WINDOW", "IN-FLIGHT", "WAITING", "REASON")
-WORKER_SECONDS = 1.0  # a worker that is up answers a ping within milliseconds
+    from remesh.cli.session import Session
+
+COLUMNS = ("INJECTOR", "MESH", "GATE", "SINCE", "READY", "DRY-RUN", "WINDOW", "IN-FLIGHT", "WAITING", "BRAKE", "REASON")
+BAR = 30  # characters
+QUARANTINES_SHOWN = 5
+AGAIN_SECONDS = 2.0
 
 
 @with_common_but("namespace", "all_namespaces")
-def status(common: Common) -> None:
-    """Show whether a watcher and workers are alive, gates, windows, findings by state, queues and quarantines."""
-    from remesh.cli.render import emit_one
-    from remesh.cli.session import Session
+def status(
+    common: Common,
+    *,
+    watch: Annotated[
+        bool, typer.Option("-w", "--watch", help="Show it again every two seconds, until Ctrl-C.")
+    ] = False,
+) -> None:
+    """Show watchers, workers, gates, repairs with their progress, quarantines and the last incident.
 
+    With --watch a terminal is redrawn; anywhere else one screen follows the other, and `-o jsonl` prints one line each.
+    """
+    from remesh.cli.session import Session
+    from remesh.errors import UsageError
+
+    if watch and common.format not in (Output.TABLE, Output.JSONL):
+        raise UsageError("--watch prints one document after the other; use it with -o jsonl, or without -o")
     session = Session(common)
-    document = gather(session)
-    if common.format is Output.TABLE:
+    if watch:
+        _watch(session, common.format)
+    _print(common.format, _gather(session))
+
+
+def _gather(session: "Session") -> dict[str, Any]:
+    from remesh.cli.status_facts import gather
+
+    return gather(session)
+
+
+def _print(output: Output, document: dict[str, Any]) -> None:
+    from remesh.cli.render import emit_one
+
+    if output is Output.TABLE:
         _show(document)
     else:
-        emit_one(common.format, document)
+        emit_one(output, document)
 
 
-def gather(session: "Session") -> dict[str, Any]:
-    """Everything, as plain data."""
-    from remesh.presence import Presence
-    from remesh.queue import queue_lengths
+def _watch(session: "Session", output: Output) -> None:
+    """Until Ctrl-C. A Redis that goes away meanwhile is said, and asked again."""
+    import sys
 
-    ledger, settings = session.ledger, session.settings
-    watcher = Presence(session.redis, settings.cluster, settings.key_prefix).seen()
-    findings = ledger.open_findings()
-    gates = sorted(ledger.gates().items())
-    return {
-        "cluster": settings.cluster,
-        "watcher": watcher.model_dump(mode="json") if watcher else None,
-        "workers": _workers(session),
-        "gates": [_gate(session, key, state, findings, watcher) for key, state in gates],
-        "findings": dict(sorted(Counter(each.state for each in findings).items())),
-        "queues": queue_lengths(session.redis, settings),
-        "quarantined": len(ledger.quarantines()),
-        "records": session.trail.length(),
-    }
+    from remesh.cli.terminal import moves
+    from remesh.errors import BrokerError
 
-
-def _workers(session: "Session") -> list[str] | None:
-    """Names of the workers that answer; None if nobody could be asked."""
-    from kombu.exceptions import KombuError
-    from redis.exceptions import RedisError
-
-    try:
-        answers = session.app.control.ping(timeout=WORKER_SECONDS)
-    except (KombuError, RedisError, OSError, RuntimeError):
-        return None
-    return sorted(name for answer in answers or () for name in answer)
+    document: dict[str, Any] | BrokerError = _gather(session)  # what cannot be right from the start ends it
+    while True:
+        if output is Output.TABLE:
+            sys.stdout.write("\x1b[H\x1b[2J" if moves() else "")
+        if isinstance(document, dict):
+            _print(output, document)
+        else:
+            _say_lost(document)
+        if output is Output.TABLE and not moves():
+            sys.stdout.write("\n")
+        sys.stdout.flush()
+        time.sleep(AGAIN_SECONDS)
+        try:
+            document = _gather(session)
+        except BrokerError as error:
+            document = error
 
 
-def _gate(
-    session: "Session", key: str, state: "GateState", findings: "list[OpenFinding]", watcher: "WatcherSeen | None"
-) -> dict[str, Any]:
-    from datetime import timedelta
+def _say_lost(error: Exception) -> None:
+    from remesh.cli.render import note
+    from remesh.cli.text import one_line
 
-    from remesh.redisdb import CLOCK_SKEW_SECONDS
-
-    behind = [each for each in findings if each.finding.injector is not None and each.finding.injector.key == key]
-    # A gate is written when it changes, so only the watcher that wrote it makes it current.
-    current = (
-        watcher is not None
-        and state.seen is not None
-        and state.seen >= watcher.since - timedelta(seconds=CLOCK_SKEW_SECONDS)
-    )
-    return {
-        "injector": key,
-        **state.model_dump(mode="json"),
-        "mesh": state.mesh or next((each.finding.mesh for each in behind), ""),
-        "waiting": sum(1 for each in behind if each.state == "waiting"),
-        "stale": not current,
-        "window": session.ledger.window_size(key, session.policy.window),
-        "in_flight": session.ledger.in_flight(key),
-    }
+    note(f"remesh: {one_line(str(error))}")
 
 
 def _show(document: dict[str, Any]) -> None:
     from remesh.cli.render import Table, line, print_table, say
+    from remesh.cli.session import utc_now
+    from remesh.cli.terminal import Colour, coloured
 
-    say(f"cluster      {document['cluster']}")
-    say(f"watcher      {_watcher(document['watcher'])}")
-    say(f"workers      {_worker_words(document['workers'])}")
-    findings = ", ".join(f"{number} {state}" for state, number in document["findings"].items()) or "none"
-    more = "; see `remesh scan -A` for what and why" if document["findings"].get("reported") else ""
-    queues = ", ".join(f"{number} in {name}" for name, number in document["queues"].items())
-    say(f"findings     {findings}{more}")
-    say(f"queues       {queues}")
-    say(f"quarantined  {document['quarantined']}")
-    say(f"trail        {document['records']} records")
+    now = utc_now()
+    for name, text in _rows(document, now):
+        if name.isupper() or text.startswith("NONE"):
+            line(coloured(_safe(f"{name:<13}{text}"), Colour.RED))
+        else:
+            say(f"{name:<13}{text}")
     gates = document["gates"]
     if gates:
         line()
-        print_table(Table(COLUMNS, [_row(gate) for gate in gates]))
-    elif document["watcher"]:
-        say("gates        none: nothing waits for an injector")
+        print_table(Table(COLUMNS, [_gate_row(gate, now) for gate in gates]))
 
 
-def _watcher(seen: dict[str, Any] | None) -> str:
-    from datetime import datetime
+def _safe(text: str) -> str:
+    from remesh.cli.text import plain
 
-    from remesh.cli.session import utc_now
+    return plain(text)
+
+
+def _rows(document: dict[str, Any], now: datetime) -> "Iterator[tuple[str, str]]":
+    """Names and what is to be said of each."""
+    from remesh.cli.text import count
+
+    yield "cluster", document["cluster"]
+    yield "watcher", _watcher(document["watchers"], now)
+    yield "workers", _workers(document["workers"])
+    yield "findings", _findings(document["findings"])
+    if document["repairs"]["total"]:
+        yield "repairs", _repairs(document["repairs"])
+    yield "queues", ", ".join(f"{number} in {name}" for name, number in document["queues"].items())
+    yield "quarantined", str(document["quarantined"])
+    yield from _quarantines(document["quarantines"], now)
+    yield "incident", _incident(document["incident"], now)
+    yield "trail", f"{count(document['records'], 'record')}, head {document['trail_head']}"
+    if document["trail_lost"]:
+        yield "TRAIL LOST", document["trail_lost"]
+    if not document["gates"] and document["watchers"]:
+        yield "gates", "none: nothing waits for an injector"
+
+
+def _watcher(seen: list[dict[str, Any]], now: datetime) -> str:
     from remesh.cli.text import age_of
 
-    if seen is None:
+    if not seen:
         return "NONE: nobody is watching; start `remesh run`, or `python -m watcher` with its worker"
-    since = age_of(datetime.fromisoformat(seen["since"]), utc_now())
-    synced = "" if seen["synced"] else ", its first lists are still coming in"
-    scope = f", only {', '.join(seen['namespaces'])}" if seen["namespaces"] else ""
-    return f"alive for {since}, mode {seen['mode']}{scope}, version {seen['version']}{synced}"
+    first = seen[0]
+    since = age_of(datetime.fromisoformat(first["since"]), now)
+    synced = "" if first["synced"] else ", its first lists are still coming in"
+    scope = f", only {', '.join(first['namespaces'])}" if first["namespaces"] else ""
+    text = f"alive for {since}, mode {first['mode']}{scope}, version {first['version']}{synced}"
+    return text + (f"; {_roles(seen)}" if len(seen) > 1 or first["role"] != "leader" else "")
 
 
-def _worker_words(names: list[str] | None) -> str:
+def _roles(seen: list[dict[str, Any]]) -> str:
+    """Who leads, by shard, and who stands by."""
+    names: dict[str, list[str]] = {}
+    for each in seen:
+        shard = f" (shard {each['shard']})" if each["shard"] else ""
+        names.setdefault(each["role"], []).append(f"{each['identity'] or 'unnamed'}{shard}")
+    words = (("leader", "leads"), ("standby", "on standby"), ("starting", "starting"))
+    said = [f"{word}: {', '.join(names[role])}" for role, word in words if role in names]
+    return "; ".join(said if "leader" in names else ["nobody leads", *said])
+
+
+def _workers(names: list[str] | None) -> str:
     if names is None:
         return "not known: the broker did not answer"
     return f"{len(names)}: {', '.join(names)}" if names else "NONE: no worker answers, so nothing is repaired"
 
 
-def _row(gate: dict[str, Any]) -> list[str]:
-    from datetime import datetime
+def _findings(states: dict[str, int]) -> str:
+    found = ", ".join(f"{number} {state}" for state, number in states.items()) or "none"
+    return found + ("; see `remesh scan -A` for what and why" if states.get("reported") else "")
 
-    from remesh.cli.session import utc_now
+
+def _repairs(repairs: dict[str, Any]) -> str:
+    from remesh.cli.terminal import bar
+
+    parts = [f"{repairs['running']} running", f"{repairs['waiting']} waiting"]
+    parts += [f"{repairs['cooling']} cooling down"] if repairs["cooling"] else []
+    shown = bar(repairs["done"], repairs["total"], BAR)
+    return f"{shown} {repairs['done']} of {repairs['total']} healed, {', '.join(parts)}; {_eta(repairs)}"
+
+
+def _eta(repairs: dict[str, Any]) -> str:
+    from remesh.cli.text import age
+
+    if repairs["eta_seconds"] is None:
+        return f"end not known: {repairs['eta_unknown']}"
+    return f"done in about {age(max(1, repairs['eta_seconds']))}, at {repairs['per_second']:.1f} a second"
+
+
+def _quarantines(found: list[dict[str, Any]], now: datetime) -> "Iterator[tuple[str, str]]":
     from remesh.cli.text import age_of, one_line
+
+    for each in found[:QUARANTINES_SHOWN]:
+        since = age_of(datetime.fromisoformat(each["since"]), now)
+        yield "", one_line(f"{each['object']} since {since}: {each['reason']}", 160)
+    if len(found) > QUARANTINES_SHOWN:
+        yield "", f"and {len(found) - QUARANTINES_SHOWN} more; see `remesh quarantine list`"
+
+
+def _incident(found: dict[str, Any] | None, now: datetime) -> str:
+    """When, how many, healed, in how long."""
+    from remesh.cli.text import age, age_of, clock, count
+
+    if found is None:
+        return "none in the trail"
+    began = datetime.fromisoformat(found["began"])
+    least = "at least " if found["at_least"] else ""
+    what = f"{least}{count(found['objects'], 'object')} of {', '.join(found['meshes']) or 'no known mesh'}"
+    parts = [f"{clock(began)} ({age_of(began, now)} ago): {what}, {found['healed']} healed"]
+    if found["seconds"] is not None:
+        parts.append(f"within {age(found['seconds'])}")
+    if found["repair_seconds"] is not None:
+        parts.append(f"{found['repair_seconds']:.1f} s after the gate opened")
+    parts += [f"{found['quarantined']} quarantined"] if found["quarantined"] else []
+    parts += [f"{found['left']} still open"] if found["left"] else []
+    return ", ".join(parts)
+
+
+def _gate_row(gate: dict[str, Any], now: datetime) -> list[str]:
+    from remesh.cli.text import age, age_of, one_line
 
     total = "" if gate["total"] is None else f"/{gate['total']}"
     return [
         gate["injector"],
         gate["mesh"] or "-",
         ("open" if gate["open"] else "closed") + (" (stale)" if gate["stale"] else ""),
-        age_of(datetime.fromisoformat(gate["since"]), utc_now()),
+        age_of(datetime.fromisoformat(gate["since"]), now),
         "-" if gate["ready"] is None else f"{gate['ready']}{total}",
         "-" if gate["probe_ms"] is None else f"{gate['probe_ms']:.0f}ms",
         str(gate["window"]),
         str(gate["in_flight"]),
         str(gate["waiting"]),
+        f"shut for {age(gate['brake_seconds'])}" if gate["brake_seconds"] else "-",
         one_line(gate["reason"]),
     ]
 

@@ -49,7 +49,7 @@ def shown(value: Any) -> str:
         return "[" + ", ".join(f'"{each}"' for each in value) + "]"
     if isinstance(value, bool):
         return str(value).lower()
-    return "as its own rolling update" if value is None else str(value)
+    return "not set" if value is None else str(value)
 
 
 def section(title: str, model: type[BaseModel]) -> str:

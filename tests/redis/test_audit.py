@@ -333,4 +333,5 @@ def test_the_trail_offers_nothing_that_changes_or_deletes_a_record() -> None:
     offered = {name for name in vars(Trail) if not name.startswith("_")}
     assert offered == {
         "append", "append_many", "read", "history", "newest", "tail", "last_position", "length", "trim_before",
+        "entries", "entry", "head", "lost", "say_lost",
     }  # fmt: skip
