@@ -20,6 +20,7 @@ def demo(
     ] = 40.0,
     fault: Annotated[Cause, typer.Option("--fault", help="How the injector fails.")] = Cause.KILLED,
     flower: Annotated[bool, typer.Option("--flower", help="Show the tasks in Flower, and stay up at the end.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only the summary at the end.")] = False,
 ) -> None:
     """Play an injector's outage and its repair through the real watcher, worker and an embedded Valkey.
 
@@ -31,7 +32,7 @@ def demo(
 
     interrupt_on_sigterm()
     plot = Plot(on=on, count=count, replicas=replicas, outage=outage, fault=Fault(fault.value), flower=flower)
-    with Play(plot) as play:
+    with Play(plot, quiet=quiet) as play:
         play.run()
 
 

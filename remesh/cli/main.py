@@ -10,7 +10,15 @@ from remesh.cli import exits
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its code. Never prints a traceback for what a person did."""
+    _survive_encodings()
     sys.exit(run(list(sys.argv[1:] if arguments is None else arguments)))
+
+
+def _survive_encodings() -> None:
+    """A terminal or pipe that is not UTF-8 gets a question mark for what it cannot show, and not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if (stream.encoding or "").lower().replace("-", "") != "utf8" and hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def run(arguments: list[str]) -> int:

@@ -32,6 +32,7 @@ def repair(
     ] = False,
     timeout: Annotated[float, typer.Option("--timeout", help="How long --wait waits, in seconds.", min=1)] = 300.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="The same as `remesh plan`.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="No progress; only the outcomes at the end.")] = False,
 ) -> None:
     """Repair targets, or every finding with --all, through the workers.
 
@@ -52,7 +53,7 @@ def repair(
     if dry_run:
         _plan(common, survey, chosen)
         return
-    _repair(session, survey, chosen, timeout if wait else None)
+    _repair(session, survey, chosen, timeout if wait else None, quiet=quiet)
 
 
 def _plan(common: Common, survey: "Survey", chosen: "list[Judged]") -> None:
@@ -61,7 +62,9 @@ def _plan(common: Common, survey: "Survey", chosen: "list[Judged]") -> None:
     show(common.format, survey, list(survey.prove_all(chosen)))
 
 
-def _repair(session: "Session", survey: "Survey", chosen: "list[Judged]", timeout: float | None) -> None:
+def _repair(
+    session: "Session", survey: "Survey", chosen: "list[Judged]", timeout: float | None, *, quiet: bool
+) -> None:
     from remesh.cli.dispatch import Dispatcher, Kept, Sent
     from remesh.errors import RepairIncomplete, UsageError
     from remesh.policy import Mode
@@ -74,19 +77,21 @@ def _repair(session: "Session", survey: "Survey", chosen: "list[Judged]", timeou
     answers = [dispatcher.dispatch(judged) for judged in chosen]
     sent = [answer for answer in answers if isinstance(answer, Sent)]
     kept = [answer for answer in answers if isinstance(answer, Kept)]
-    ended = _wait(session, sent, dispatcher.position, timeout) if timeout is not None else {}
+    ended = _wait(session, sent, dispatcher.position, timeout, quiet=quiet) if timeout is not None else {}
     _show(session.common, sent, kept, ended)
     problem = _problem(sent, kept, ended, timeout)
     if problem:
         raise RepairIncomplete(problem)
 
 
-def _wait(session: "Session", sent: "list[Sent]", position: str, timeout: float) -> "dict[str, Outcome]":
+def _wait(
+    session: "Session", sent: "list[Sent]", position: str, timeout: float, *, quiet: bool
+) -> "dict[str, Outcome]":
     from remesh.cli.dispatch import outcomes
     from remesh.cli.progress import Counter
 
     ended: dict[str, Outcome] = {}
-    with Counter("ended", len(sent)) as counter:
+    with Counter("ended", len(sent), quiet=quiet) as counter:
         for each, outcome in outcomes(session, sent, position, timeout):
             ended[each.finding.id] = outcome
             counter.step(f"{each.finding.ref}: {_result(outcome)}: {outcome.reason}")

@@ -57,9 +57,9 @@ class Plot:
 class Play:
     """One performance. A context manager: leaving it ends everything that was started."""
 
-    def __init__(self, plot: Plot) -> None:
+    def __init__(self, plot: Plot, *, quiet: bool = False) -> None:
         self.plot = plot
-        self.screen = Screen()
+        self.screen = Screen(quiet=quiet)
         self.folder = Path(tempfile.mkdtemp(prefix="remesh-demo-"))
         self._keep_logs = False
         self._exits = ExitStack()

@@ -1,7 +1,7 @@
 """What the demo shows: steps as lines, and in between one block that is kept up to date.
 
-On a terminal the block is redrawn by rich; anywhere else a line is printed once a second if its numbers
-have changed, and every 10 s if not.
+On a terminal the block is redrawn by rich; anywhere else, and on a dumb terminal, a line is printed once a second if
+its numbers have changed, and every 10 s if not. A quiet screen shows the summary only.
 """
 
 import sys
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from remesh.cli.render import console, say
+from remesh.cli.terminal import bar, moves
 from remesh.cli.text import one_line, plain
 
 if TYPE_CHECKING:
@@ -43,14 +44,19 @@ class Scene:
 class Screen:
     """Prints to standard output."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, quiet: bool = False) -> None:
+        self._quiet = quiet
         self._live: Live | None = None
-        self._console: Console | None = console() if sys.stdout.isatty() else None
+        self._console: Console | None = console() if moves() else None
         self._shown: Scene | None = None
         self._latest: Scene | None = None
 
     def step(self, text: str) -> None:
         """One line that stays."""
+        if not self._quiet:
+            self._say(text)
+
+    def _say(self, text: str) -> None:
         if self._console is not None:
             self._console.print(plain(text))
         else:
@@ -61,7 +67,7 @@ class Screen:
         """Names and what is to be said of each; on a terminal long texts wrap beside their names."""
         if self._console is None:
             for name, text in rows:
-                self.step(f"{name:<{NAME}}{text}")
+                self._say(f"{name:<{NAME}}{text}")
             return
         from rich.table import Table
         from rich.text import Text
@@ -79,7 +85,7 @@ class Screen:
     def block(self) -> Iterator[None]:
         """While inside, `show` keeps one block up to date."""
         self._shown = self._latest = None
-        if self._console is None:
+        if self._console is None or self._quiet:
             yield
             self._print_latest()
             return
@@ -137,5 +143,6 @@ def _block(scene: Scene) -> "RenderableType":
 def _bar(part: int, total: int, style: str) -> "RenderableType":
     from rich.text import Text
 
-    full = BAR * part // max(total, 1)
-    return Text.assemble(("█" * full, style), ("░" * (BAR - full), "dim"), f" {part}/{total}")
+    full = BAR * min(part, total) // max(total, 1)
+    shown = bar(part, total, BAR)
+    return Text.assemble((shown[:full], style), (shown[full:], "dim"), f" {part}/{total}")
