@@ -38,6 +38,16 @@ def test_items_carry_kind_and_version_although_lists_leave_them_out() -> None:
     assert found.status.replicas == 1
 
 
+@pytest.mark.parametrize("name", ["контейнер", "容器", "\u202eapp", "app\0", "\U0001f433", "a" * 100_000])
+def test_a_container_name_that_no_api_server_would_store_is_read_as_it_is(name: str) -> None:
+    spec = {"containers": [{"name": name}], "initContainers": [{"name": name, "restartPolicy": "Always"}]}
+    known = {"metadata": {"name": "web-1", "uid": "u", "annotations": {name: name}}, "spec": spec}
+    found = decode_list("Pod", encoded({"items": [known]})).items[0]
+    assert [each.name for each in found.spec.containers] == [name]
+    assert [each.name for each in found.spec.init_containers] == [name]
+    assert decode_object("ReplicaSet", encoded(workload({"metadata": {}, "spec": spec}))).template_hash
+
+
 @pytest.mark.parametrize("items", [None, []])
 def test_an_empty_list_has_no_items(items: Any) -> None:
     page = decode_list("Pod", encoded({"metadata": {"resourceVersion": "7"}, "items": items}))

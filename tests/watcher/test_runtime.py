@@ -577,6 +577,32 @@ def test_an_injector_whose_selector_cannot_be_judged_evicts_nothing_without_its_
     assert world.sent == []
 
 
+# Latin with a Cyrillic і, full width, with a joiner or an override inside, other cases: none is Linkerd's container.
+LOOK_ALIKES = [
+    "l\u0456nkerd-proxy",
+    "\uff4cinkerd-proxy",
+    "linkerd\u200d-proxy",
+    "\u202elinkerd-proxy",
+    "Linkerd-Proxy",
+]
+
+
+@pytest.mark.parametrize("name", ["контейнер", "容器", "حاوية", "\ud83d", "", "a" * 100_000, "\0\n", *LOOK_ALIKES])
+def test_a_container_name_in_another_alphabet_is_nobodys_sidecar_and_stops_nothing(world: World, name: str) -> None:
+    pods = [pod(f"web-{n}", "web", injected=n >= 4) for n in range(8)]
+    for bare in pods[:4]:
+        assert bare.spec.containers
+        bare.spec.containers.append(Container(name=name))
+        bare.spec.init_containers = [Container(name=name, restart_policy="Always")]
+    world.store.replace("ReplicaSet", [replica_set("web", replicas=8, current=8, message="")])
+    world.store.replace("Pod", pods)
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert [request.action for request in world.sent] == [Action.RECREATE_POD] * 2
+    assert {request.ref.uid for request in world.sent} <= {f"web-{n}" for n in range(4)}
+    assert all(len(record.model_dump_json()) < 20_000 for record in world.trail.read())
+
+
 def test_an_owner_reference_of_any_length_is_cut(world: World) -> None:
     bare = pod("long", "web")
     bare.metadata.owner_references = [
