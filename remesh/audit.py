@@ -24,9 +24,10 @@ takes 4 KiB, because the server allocates a whole node at once; there are two or
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import uuid4
 
 from pydantic import ValidationError
@@ -60,6 +61,8 @@ CALL = 20  # records per script call: half the work per record, and the server i
 # Below redisdb.ANSWER_SECONDS, or the client would take a quiet stream for a dead server.
 LONGEST_BLOCK_SECONDS = 2.0
 
+_Call: TypeAlias = tuple[list[str], list[str]]  # keys and arguments of the script
+
 log = logs.get("audit")
 
 
@@ -83,25 +86,35 @@ class Trail:
             return str(self._append(keys=keys, args=args)[0])
 
     def append_many(self, records: Iterable[AuditRecord]) -> list[str]:
-        """Write many records in their order, some thousand per round trip; positions in the same order.
+        """Write many records in their order, a thousand per round trip; positions in the same order.
 
         Raises TrailUnavailable; an unknown part is then written, and calling it again completes the rest.
         """
-        positions: list[str] = []
         source = iter(records)
-        while batch := list(islice(source, BATCH)):
-            positions += self._append_batch(batch)
-        return positions
+        first, second = (list(islice(source, BATCH)) for _ in range(2))
+        if not second:
+            return self._send(self._calls(first)) if first else []
+        positions: list[str] = []
+        with ThreadPoolExecutor(1, "trail") as sender:  # the server works on one batch while the next is encoded
+            sent = sender.submit(self._send, self._calls(first))
+            while second:
+                calls = self._calls(second)
+                positions += sent.result()
+                sent = sender.submit(self._send, calls)
+                second = list(islice(source, BATCH))
+            return positions + sent.result()
 
-    def _append_batch(self, batch: Sequence[AuditRecord]) -> list[str]:
-        calls = [self._call(batch[first : first + CALL]) for first in range(0, len(batch), CALL)]
+    def _calls(self, batch: Sequence[AuditRecord]) -> list[_Call]:
+        return [self._call(batch[first : first + CALL]) for first in range(0, len(batch), CALL)]
+
+    def _send(self, calls: Sequence[_Call]) -> list[str]:
         with trail_translated(self._redis, _CANNOT_WRITE), self._redis.pipeline(transaction=False) as pipe:
             pipe.script_load(APPEND)  # in the same round trip: a restarted server knows no scripts
             for keys, args in calls:
                 pipe.evalsha(self._append.sha, len(keys), *keys, *args)
             return [str(position) for positions in pipe.execute()[1:] for position in positions]
 
-    def _call(self, records: Sequence[AuditRecord]) -> tuple[list[str], list[str]]:
+    def _call(self, records: Sequence[AuditRecord]) -> _Call:
         """Keys and arguments of the script for some records."""
         keys, args = [self._key, f"{self._key}:head"], [str(DEDUPE_SECONDS)]
         for record in records:

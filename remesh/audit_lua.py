@@ -3,6 +3,7 @@
 KEYS: trail, its head, then per record its id's key and its indexes. ARGV: seconds, then per record its JSON, the
 SHA-256 of that, and the number of its indexes. The hash is the one of `remesh.chain.link_hash`: made here, where the
 record before is known for certain, so that writers at the same time can neither fork the chain nor wait for each other.
+Lua writes whole numbers without an exponent up to 10^14.
 """
 
 APPEND = """
@@ -16,9 +17,8 @@ for i = 2, #ARGV, 3 do
   local position = redis.call('GET', KEYS[key])
   if not position then
     number = number + 1
-    local n = string.format('%.0f', number)
-    hash = redis.sha1hex(hash .. ' ' .. n .. ' ' .. before .. ' ' .. ARGV[i + 1])
-    position = redis.call('XADD', KEYS[1], '*', 'r', ARGV[i], 'n', n, 'h', hash)
+    hash = redis.sha1hex(hash .. ' ' .. number .. ' ' .. before .. ' ' .. ARGV[i + 1])
+    position = redis.call('XADD', KEYS[1], '*', 'r', ARGV[i], 'n', number, 'h', hash)
     before = position
     grown = true
     local ms = string.match(position, '^%d+')
@@ -28,6 +28,6 @@ for i = 2, #ARGV, 3 do
   positions[#positions + 1] = position
   key = last + 1
 end
-if grown then redis.call('HSET', KEYS[2], 'n', string.format('%.0f', number), 'h', hash, 'p', before) end
+if grown then redis.call('HSET', KEYS[2], 'n', number, 'h', hash, 'p', before) end
 return positions
 """
