@@ -20,6 +20,9 @@ TESTS ?=
 JOBS ?= 4
 BENCH ?=
 
+# The tests start hundreds of processes. Without compiled modules each would compile Celery anew, for a second or more.
+unexport PYTHONDONTWRITEBYTECODE
+
 VENV := .venv
 BIN := $(VENV)/bin
 RUN := $(VENV)/.installed
