@@ -47,7 +47,7 @@ def _parser() -> argparse.ArgumentParser:
     up.add_argument("--failure-policy", choices=["Fail", "Ignore"], default="Fail", help="(default: %(default)s)")
     up.add_argument("--json", action="store_true", help="say where it is as one line of JSON")
     up.set_defaults(command=_up)
-    commands.add_parser("build", help="build the programs that are missing, Istio's too").set_defaults(command=_build)
+    commands.add_parser("build", help="build the programs that are missing").set_defaults(command=_build)
     fault = commands.add_parser("fault", help="break the injector; faults add up")
     fault.add_argument("fault", metavar="NAME", type=_fault, help=", ".join(Fault))
     fault.add_argument("--delay-ms", type=_positive, help="for the fault slow")
@@ -96,7 +96,7 @@ def _announce(arguments: argparse.Namespace, facts: dict[str, Any]) -> None:
 
 
 def _build(_: argparse.Namespace) -> None:
-    for name, path in build.ensure(build.PROGRAMS + build.ISTIO_PROGRAMS).items():
+    for name, path in build.ensure(build.PROGRAMS + build.ISTIO_PROGRAMS + build.DEPLOY_PROGRAMS).items():
         print(f"{name}: {path}")
 
 

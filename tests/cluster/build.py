@@ -52,6 +52,11 @@ ISTIO_PROGRAMS: tuple[Program, ...] = (
     Program("pilot-discovery", "istio", "istio.io/istio/pilot/cmd/pilot-discovery"),
     Program("istioctl", "istio", "istio.io/istio/istioctl/cmd/istioctl"),
 )
+# What people install with: for tests of the chart and the manifests.
+DEPLOY_PROGRAMS: tuple[Program, ...] = (
+    Program("helm", "deploy", "helm.sh/helm/v3/cmd/helm"),
+    Program("kubectl", "deploy", "k8s.io/kubernetes/cmd/kubectl"),
+)
 
 
 def cache_root() -> Path:
