@@ -20,6 +20,7 @@ from remesh.tls_parameters import tls_parameters
 
 SCHEMES = ("sentinel", "sentinels")
 PORT = 26379
+SENTINEL_SECONDS = 1.0  # one that does not answer is passed over: there are others, who know as much
 EXAMPLE = "such as sentinel://:password@host-a:26379,host-b:26379/0?master=mymaster"
 _PARAMETERS = ("master", "sentinel_username", "sentinel_password")
 
@@ -52,7 +53,8 @@ class SentinelUrl:
     def sentinel_options(self) -> dict[str, Any]:
         """Parameters of the connections to the sentinels themselves, by redis-py's names."""
         login = _given(username=self.sentinel_username, password=self.sentinel_password)
-        return {**login, **({"ssl": True, **self.tls} if self.tls is not None else {})}
+        times = {"socket_timeout": SENTINEL_SECONDS, "socket_connect_timeout": SENTINEL_SECONDS, "retry": None}
+        return {**times, **login, **({"ssl": True, **self.tls} if self.tls is not None else {})}
 
 
 def is_sentinel(url: str) -> bool:
@@ -85,11 +87,10 @@ def parse(url: str, variable: str) -> SentinelUrl:
 
 def client(url: SentinelUrl, options: Mapping[str, Any]) -> redis.Redis:
     """A client of the primary, whoever it is just now. `options` are redis-py's, for either connection."""
-    times = {key: value for key, value in options.items() if key.startswith("socket_")}
     untyped: Any = Sentinel  # redis-py's own types end here
     sentinel = untyped(
         list(url.sentinels),
-        sentinel_kwargs={**times, **url.sentinel_options},
+        sentinel_kwargs=url.sentinel_options,
         **{**options, **url.login, "db": url.database},
         **({"ssl": True, **url.tls} if url.tls is not None else {}),
     )

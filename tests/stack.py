@@ -77,6 +77,14 @@ class Process:
         self.popen.kill()
         self.popen.wait()
 
+    def freeze(self) -> None:
+        """SIGSTOP: it does nothing, and does not know."""
+        self.popen.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """SIGCONT."""
+        self.popen.send_signal(signal.SIGCONT)
+
     def terminate(self, seconds: float = 20.0) -> None:
         """SIGTERM, then SIGKILL if it does not end in time."""
         self.popen.send_signal(signal.SIGTERM)
@@ -94,11 +102,18 @@ class Stack:
     folder: Path
     settings_extra: dict[str, str] = field(default_factory=dict)
     processes: list[Process] = field(default_factory=list)
+    cluster: str = CLUSTER
+    redis_url: str = ""  # of a server that the test started and ends; without it, one of its own
 
     def __post_init__(self) -> None:
-        self.redis = EmbeddedRedis(self.folder / "redis").start()
+        self.redis = EmbeddedRedis(self.folder / "redis")
+        if not self.redis_url:
+            self.redis_url = self.redis.start().url
         self.settings = Settings(
-            cluster=CLUSTER, kubeconfig=self.bed.kubeconfig, redis_url=SecretStr(self.redis.url), key_prefix="remesh:"
+            cluster=self.cluster,
+            kubeconfig=self.bed.kubeconfig,
+            redis_url=SecretStr(self.redis_url),
+            key_prefix="remesh:",
         )
         self.connection = redisdb.connect(self.settings)
         self.trail = Trail(self.connection, self.cluster, self.settings.key_prefix)
@@ -109,11 +124,12 @@ class Stack:
         """Environment of every process."""
         return {
             **os.environ,
-            "REMESH_CLUSTER": CLUSTER,
+            "REMESH_CLUSTER": self.cluster,
             "REMESH_KUBECONFIG": str(self.bed.kubeconfig),
-            "REMESH_REDIS_URL": self.redis.url,
+            "REMESH_REDIS_URL": self.redis_url,
             "REMESH_SIGNING_KEY": "a key of all workers of a test",
             "REMESH_HEARTBEAT": str(self.folder / "heartbeat.json"),
+            "REMESH_METRICS_PORT": "0",  # several stacks run at once
             "PYTHONPATH": str(ROOT),
             **self.settings_extra,
         }
@@ -129,7 +145,6 @@ class Stack:
         number = sum(1 for each in self.processes if each.name.startswith(service))
         name = f"{service}-{number}"
         log = self.folder / f"{name}.log"
-            "REMESH_METRICS_PORT": "0",  # several stacks run at once
         with log.open("wb") as output:
             popen = subprocess.Popen(
                 [*compose_command(service), *more],
