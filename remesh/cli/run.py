@@ -36,7 +36,8 @@ def run(
     """Run watcher, worker and an embedded Valkey against the current context, until Ctrl-C ends all of them.
 
     No set-up is needed. The trail is kept in ~/.local/state/remesh/CLUSTER and is there again at the next start;
-    `remesh audit`, `remesh repair` and the others find it while this runs. With REMESH_REDIS_URL that server is used.
+    `remesh audit`, `remesh repair` and the others find it while this runs. With REMESH_REDIS_URL that server is used,
+    and a second run of the same cluster is refused while the first is alive.
     CLUSTER is the context's name, unless REMESH_CLUSTER or --cluster gives another.
     """
     from remesh.cli.policies import policy_of_run
@@ -118,8 +119,30 @@ def _own_server(session: "Session") -> "EmbeddedRedis | None":
             server.stop()
         raise
     if server is None:
+        _refuse_a_second(session)
         note(f"broker    {place(session.redis)}")
     return server
+
+
+def _refuse_a_second(session: "Session") -> None:
+    """Two of them would be two watchers and twice the workers of one cluster, each sure to be the only one."""
+    import math
+    import time
+
+    from remesh.cli.text import clock
+    from remesh.errors import BrokerError
+    from remesh.presence import Presence
+    from remesh.redisdb import place
+
+    seen = Presence(session.redis, session.cluster_name, session.settings.key_prefix).seen()
+    if seen is None:
+        return
+    who = f"{seen.identity}, since {clock(seen.since)}, mode {seen.mode}"
+    left = max(1, math.ceil(seen.until - time.time()))
+    raise BrokerError(
+        f"a watcher of cluster {session.cluster_name!r} is alive already at {place(session.redis)} ({who}); end it, or "
+        f"use --cluster NAME for another; one that was killed counts as gone in {left} s"
+    )
 
 
 def _start_server(session: "Session") -> "EmbeddedRedis":

@@ -180,6 +180,31 @@ def test_two_runs_do_not_share_one_folder(bed: SimCluster, tmp_path: Path) -> No
     first.end(signal.SIGTERM)
 
 
+def test_a_second_run_on_the_same_server_is_refused_while_the_first_is_alive(
+    bed: SimCluster, tmp_path: Path, redis_url: str
+) -> None:
+    given = {"REMESH_REDIS_URL": redis_url, "XDG_STATE_HOME": str(tmp_path / "state")}
+    command = ("run", "--kubeconfig", str(bed.kubeconfig), "--cluster", "shared")
+    first = Running(tmp_path, *command, **given)
+    first.says("ready     watching")
+    (tmp_path / "second").mkdir()
+
+    second = Running(tmp_path / "second", *command, **given)
+
+    assert second.process.wait(60) == 5
+    said = second.text.splitlines()[-1]
+    assert said.startswith("remesh: a watcher of cluster 'shared' is alive already at ")
+    assert "use --cluster NAME for another" in said
+    assert "Traceback" not in second.text
+    assert "watcher  |" not in second.text
+    assert first.process.poll() is None
+
+    assert first.end(signal.SIGTERM) == 143
+    third = Running(tmp_path / "second", *command, **given)
+    third.says("ready     watching")
+    assert third.end(signal.SIGTERM) == 143
+
+
 def test_run_without_a_cluster_starts_nothing(tmp_path: Path) -> None:
     unreachable = str(kubeconfig(tmp_path))
     running = Running(tmp_path, "run", "--kubeconfig", unreachable, XDG_STATE_HOME=str(tmp_path / "state"))
