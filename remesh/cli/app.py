@@ -4,6 +4,7 @@ A command's module holds `app`, a `typer.Typer` with one command, or with severa
 """
 
 import inspect
+import os
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
@@ -11,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from remesh.cli import exits
+from remesh.cli import examples, exits
 from remesh.cli.options import PARAMETERS, Common
 
 SUMMARY = (
@@ -61,6 +62,7 @@ class LazyGroup(TyperGroup):
             return None
         command = typer.main.get_command(import_module(entry.module).app)
         command.name = cmd_name
+        command.epilog = examples.epilog(cmd_name)
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
@@ -109,11 +111,16 @@ def build() -> Any:
         help=SUMMARY,
         epilog=exits.epilog(),
         no_args_is_help=True,
+        add_completion=False,  # `remesh completion` prints the script; nobody's files are written
         rich_markup_mode=None,
         context_settings=CONTEXT_SETTINGS,
         pretty_exceptions_enable=False,
     )
     app.callback()(root_callback)
+    if "_REMESH_COMPLETE" in os.environ:  # without install options of its own, typer knows no shell unasked
+        from typer.completion import completion_init
+
+        completion_init()
     return typer.main.get_command(app)
 
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remesh.cli import completions
 from remesh.cli.app import one_command
 from remesh.cli.options import Common, Output, with_common
 
@@ -31,6 +32,7 @@ def audit(
             help="Only this object and what it owns; `export` prints whole records as JSON lines; `manifest` shows "
             "what is kept of pods without a controller.",
             show_default=False,
+            autocompletion=completions.targets,
         ),
     ] = None,
     pod: Annotated[

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from remesh.cli import completions
 from remesh.cli.app import one_command
 from remesh.cli.options import Common, with_common
 
@@ -13,7 +14,10 @@ from remesh.cli.options import Common, with_common
 def explain(
     common: Common,
     targets: Annotated[
-        list[str] | None, typer.Argument(metavar="[KIND/NAME]...", help="Targets.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND/NAME]...", help="Targets.", show_default=False, autocompletion=completions.targets
+        ),
     ] = None,
     file: Annotated[
         Path | None,

@@ -12,6 +12,8 @@ from typing import Annotated, Any, Concatenate, ParamSpec
 
 import typer
 
+from remesh.cli import completions
+
 P = ParamSpec("P")
 
 
@@ -73,7 +75,12 @@ _ANNOTATIONS: dict[str, Any] = {
 
 Mesh = Annotated[
     str | None,
-    typer.Option("--mesh", help="Only findings of this mesh, by its profile's name.", show_default=False),
+    typer.Option(
+        "--mesh",
+        help="Only findings of this mesh, by its profile's name.",
+        show_default=False,
+        autocompletion=completions.meshes,
+    ),
 ]
 
 PARAMETERS = [

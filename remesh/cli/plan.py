@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from remesh.cli import completions
 from remesh.cli.app import one_command
 from remesh.cli.options import Common, Mesh, Output, with_common
 
@@ -16,7 +17,12 @@ def plan(
     common: Common,
     targets: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[KIND/NAME]...", help="Targets; default: every finding.", show_default=False),
+        typer.Argument(
+            metavar="[KIND/NAME]...",
+            help="Targets; default: every finding.",
+            show_default=False,
+            autocompletion=completions.targets,
+        ),
     ] = None,
     mesh: Mesh = None,
 ) -> None:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remesh.cli import completions
 from remesh.cli.app import new_app
 from remesh.cli.options import Common, with_common
 
@@ -40,7 +41,10 @@ def list_(common: Common) -> None:
 def clear(
     common: Common,
     targets: Annotated[
-        list[str] | None, typer.Argument(metavar="[KIND/NAME | UID]...", help="Owners.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND/NAME | UID]...", help="Owners.", show_default=False, autocompletion=completions.targets
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every quarantine of this cluster.")] = False,
 ) -> None:

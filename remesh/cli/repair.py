@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from remesh.cli import completions
 from remesh.cli.app import one_command
 from remesh.cli.options import Common, Mesh, with_common
 
@@ -21,7 +22,10 @@ def repair(
     common: Common,
     *,
     targets: Annotated[
-        list[str] | None, typer.Argument(metavar="[KIND/NAME]...", help="Targets.", show_default=False)
+        list[str] | None,
+        typer.Argument(
+            metavar="[KIND/NAME]...", help="Targets.", show_default=False, autocompletion=completions.targets
+        ),
     ] = None,
     all_findings: Annotated[
         bool, typer.Option("--all", help="Every finding in the namespace, or in all with -A.")

@@ -53,6 +53,11 @@ def short_name(kind: str, name: str) -> str:
     return f"{names[2] if len(names) > 2 else names[0]}/{name}"
 
 
+def kind_names() -> list[tuple[str, ...]]:
+    """Every kind's names: singular, plural and, where it has one, short."""
+    return list(_NAMES.values())
+
+
 def known_kinds() -> str:
     """Every kind with its short name, for messages."""
     return ", ".join(f"{names[0]} ({names[2]})" if len(names) > 2 else names[0] for names in _NAMES.values())
