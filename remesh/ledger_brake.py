@@ -105,6 +105,11 @@ class Brakes:
         with translated(self._redis, "cannot tell the brake"):
             self._tell(keys=self._keys(injector_key), args=[holder, word, *self._limits(shut_seconds)])
 
+    def proven(self, injector_key: str) -> bool:
+        """True while an evicted pod has come back Ready through this injector; until then they go one at a time."""
+        with translated(self._redis, "cannot read the brake"):
+            return str(self._redis.hget(self._keys(injector_key)[0], "good")) == "1"
+
     def shut_for(self, injector_key: str) -> float:
         """Seconds that it is still shut; 0.0 if it is not."""
         with translated(self._redis, "cannot read the brake"), self._redis.pipeline() as pipe:

@@ -62,6 +62,11 @@ class Tracked:
         return finding.owner.uid if owned and finding.owner else finding.ref.uid
 
     @property
+    def template(self) -> tuple[str, str]:
+        """Whose template a dry run of it tries: a thousand bare pods of one owner are one question."""
+        return (self.owner_uid, self.finding.template_hash)
+
+    @property
     def order(self) -> tuple[bool, datetime, str]:
         """Sort key of the release: system-critical first, then the oldest."""
         return (self.finding.priority_class not in CRITICAL, self.finding.first_seen, self.finding.id)

@@ -136,7 +136,8 @@ class Gatekeeper:
         if tracked is not None and tracked.state is State.WAITING and self._about_template(keeper, tracked, result):
             return
         if passed and tracked is not None:
-            tracked.suspect, tracked.refusals = False, 0
+            tracked.refusals = 0
+            self._suspect(keeper, tracked, suspect=False)
         seen = Seen(result.probe, result.code, result.reason, result.seconds)
         self._change(keeper, gates.after_probe(keeper.gate, seen, self._desk.policy.gate))
 
@@ -147,12 +148,21 @@ class Gatekeeper:
             log.info("template refused", finding=tracked.finding.id, code=result.code, reason=result.reason)
             self._desk.record.refusal(tracked, result.code, result.reason)
             return True
-        others = [each for each in self._desk.book.waiting(keeper.gate.key) if not each.suspect and each is not tracked]
-        if result.failure_class is FailureClass.MISSING_SIDECAR and others and not tracked.suspect:
-            tracked.suspect = True
-            keeper.next_probe = time.monotonic()
-            return True
-        return False
+        if result.failure_class is not FailureClass.MISSING_SIDECAR or tracked.suspect:
+            return False
+        waiting = self._desk.book.waiting(keeper.gate.key)
+        if all(each.suspect or each.template == tracked.template for each in waiting):
+            return False
+        self._suspect(keeper, tracked, suspect=True)
+        keeper.next_probe = time.monotonic()
+        return True
+
+    def _suspect(self, keeper: Keeper, tracked: Tracked, *, suspect: bool) -> None:
+        """What a dry run says of a template, it says of everything that waits for the same one."""
+        tracked.suspect = suspect
+        for each in self._desk.book.waiting(keeper.gate.key):
+            if each.template == tracked.template:
+                each.suspect = suspect
 
     def _change(self, keeper: Keeper, gate: Gate) -> None:
         before, keeper.gate = keeper.gate, gate

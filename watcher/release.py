@@ -33,6 +33,11 @@ def cost(tracked: Tracked) -> int:
     return max(1, tracked.finding.missing)
 
 
+def evicts(tracked: Tracked) -> bool:
+    """True if its repair takes a running pod away."""
+    return repair_of(tracked.finding) is Action.RECREATE_POD
+
+
 def candidates(gate: Gate, waiting: Sequence[Tracked], released: int) -> list[Tracked]:
     """What may go through a gate, in order; the window still has to have room for each.
 
@@ -71,16 +76,21 @@ class Releaser:
                 continue
             under_way = [each for each in self._desk.book if each.gate == key and each.state is State.RELEASED]
             busy = Counter(each.owner_uid for each in under_way)
+            evicting = sum(map(evicts, under_way))
+            one_at_a_time = any(map(evicts, waiting)) and not self._desk.ledger.brakes.proven(key)
             for tracked in candidates(gate, waiting, len(under_way)):
+                if evicts(tracked) and one_at_a_time and evicting:
+                    continue  # the brake would send it back, and it would cool down for that
                 if not self._owner_allows(tracked, busy):
                     continue
                 if not self.release_one(tracked, key):
                     break
                 busy[tracked.owner_uid] += 1
+                evicting += evicts(tracked)
 
     def _owner_allows(self, tracked: Tracked, busy: "Counter[str]") -> bool:
         """A bare pod goes only while its owner is settled and has another pod to spare; the worker counts again."""
-        if repair_of(tracked.finding) is not Action.RECREATE_POD:
+        if not evicts(tracked):
             return True
         owner = self._desk.store.workload(tracked.owner_uid)
         if owner is None:

@@ -93,6 +93,8 @@ class World:
         self.store = Store()
         self.trail = Trail(self.redis, CLUSTER)
         self.ledger = Ledger(self.redis, CLUSTER)
+        # An evicted pod has come back before, so that several may go at a time.
+        self.ledger.brakes.tell("/".join(SERVICE), "earlier", good=True, shut_seconds=60)
         self.start()
         self.store.replace("Namespace", [namespace("shop")])
         self.store.replace("MutatingWebhookConfiguration", [configuration()])
@@ -443,6 +445,47 @@ def test_of_an_owners_bare_pods_only_its_share_goes_at_a_time(world: World) -> N
     world.store.apply("Pod", "DELETED", pod(world.sent[0].ref.name, "web"))
     world.rounds()
     assert len(world.sent) == 3
+
+
+def test_until_an_evicted_pod_has_come_back_one_goes_at_a_time_whatever_the_share_allows(world: World) -> None:
+    world.redis.flushall()
+    owners = [replica_set(name, replicas=8, current=8, message="") for name in ("web", "api")]
+    names = [each.metadata.name for each in owners]
+    world.store.replace("ReplicaSet", [*owners, replica_set("stuck")])
+    world.store.replace("Pod", [pod(f"{name}-{n}", name) for name in names for n in (1, 2)])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    assert sorted(request.action for request in world.sent) == [Action.NUDGE_OWNER, Action.RECREATE_POD]
+    first = next(request for request in world.sent if request.action is Action.RECREATE_POD)
+    world.ledger.brakes.tell("/".join(SERVICE), first.ref.uid, good=True, shut_seconds=60)
+    world.ended(first, Result.HEALED)
+    world.store.apply("Pod", "DELETED", pod(first.ref.name, first.ref.name.partition("-")[0]))
+    world.rounds()
+    assert len({request.ref.uid for request in world.sent}) == 5
+
+
+def test_pods_of_one_template_that_is_not_injected_are_one_suspicion(world: World) -> None:
+    broken, sound = (replica_set(name, replicas=4, current=4, message="") for name in ("broken", "sound"))
+    world.store.replace("ReplicaSet", [broken, sound])
+    world.store.replace("Pod", [pod(f"{each}-{n}", each) for each in ("broken", "sound") for n in range(4)])
+    asked: list[str] = []
+
+    def answer(finding: Finding) -> ProbeResult:
+        asked.append(finding.ref.name)
+        return NO_SIDECAR if finding.ref.name.startswith("broken") else PASSES
+
+    world.answer = answer
+    world.rounds()
+    assert sum(name.startswith("broken") for name in asked) == 1
+    assert {request.ref.name.partition("-")[0] for request in world.sent} == {"sound"}
+
+
+def test_an_injector_that_injects_nobody_is_said_to_after_one_dry_run_of_each_template(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web", replicas=8, current=8, message="")])
+    world.store.replace("Pod", [pod(f"web-{n}", "web") for n in range(8)])
+    world.answer = lambda _finding: NO_SIDECAR
+    world.rounds(2)
+    assert [record.code for record in world.records(RecordType.GATE)] == ["no_sidecar"]
 
 
 def test_a_quarantined_owner_is_left_alone_until_somebody_clears_it(world: World) -> None:

@@ -105,6 +105,19 @@ def test_of_whom_nothing_is_heard_any_more_ended_badly(ledger: Ledger) -> None:
     assert take(ledger, "c") == "shut"
 
 
+def test_what_came_back_is_proof_until_the_brake_shuts(ledger: Ledger) -> None:
+    assert not ledger.brakes.proven(KEY)
+    take(ledger, "a")
+    assert not ledger.brakes.proven(KEY)
+    tell(ledger, "a", good=True)
+    assert ledger.brakes.proven(KEY)
+    assert not ledger.brakes.proven("istio-system/istiod")
+    for holder in ("b", "c"):
+        take(ledger, holder)
+        tell(ledger, holder, good=False)
+    assert not ledger.brakes.proven(KEY)
+
+
 def test_injectors_have_brakes_of_their_own(ledger: Ledger) -> None:
     take(ledger, "a")
     assert ledger.brakes.take("istio-system/istiod", "b", 60).free
