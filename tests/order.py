@@ -12,12 +12,12 @@ from collections.abc import Sequence
 # slow needs to be here, and only roughly right.
 SECONDS: dict[str, float] = {
     "tests/agreement/": 6,
-    "tests/agreement/test_plan_and_repair.py::test_repair_does_what_plan_says": 50,
+    "tests/agreement/test_plan_and_repair.py::test_repair_does_what_plan_says": 15,
     "tests/cli/test_run.py": 8,
     "tests/cluster/test_istio.py": 12,
     "tests/cluster/test_lifecycle.py": 10,
     "tests/e2e/": 25,
-    "tests/e2e/test_bare_pods.py::test_an_injector_that_dies_again": 90,
+    "tests/e2e/test_bare_pods.py::test_an_injector_that_dies_again": 50,
     "tests/e2e/test_istio.py": 40,
     "tests/e2e/test_main_job.py::test_a_worker_killed": 60,
     "tests/e2e/test_main_job.py::test_stuck_replicasets_are_healed_once_the_injector_works_again": 35,

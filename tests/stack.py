@@ -62,7 +62,7 @@ class Process:
     def text(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
 
-    def wait_for(self, words: str, seconds: float = 60.0) -> None:
+    def wait_for(self, words: str, seconds: float = 120.0) -> None:
         """Poll the log until `words` are in it."""
 
         def seen() -> bool:

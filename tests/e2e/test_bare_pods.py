@@ -129,7 +129,7 @@ def test_a_pod_without_a_controller_is_only_reported(
 def test_an_injector_that_dies_again_stops_the_repair_and_it_goes_on_after(
     bed: TestBed, client: Client, namespace: str, stack: Stack
 ) -> None:
-    lacking = half_bare(bed, client, namespace, "web", 40)
+    lacking = half_bare(bed, client, namespace, "web", 24)
     sound = uids(client, namespace) - lacking
     bed.heal()
     start_all(stack, QUICK + "[repair]\nshare = 0.01\n")  # one after the other: there is a middle to die in
@@ -140,7 +140,7 @@ def test_an_injector_that_dies_again_stops_the_repair_and_it_goes_on_after(
 
     bed.heal()
 
-    client.wait_healed(namespace, bed.wear.sidecar, 40, 240)
+    client.wait_healed(namespace, bed.wear.sidecar, 24, 200)
     assert sound <= uids(client, namespace)
 
 
