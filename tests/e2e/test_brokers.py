@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis as redispy
@@ -105,11 +106,16 @@ def test_rabbitmq_is_checked_before_anything_begins(rabbit: RabbitMQ, tmp_path: 
         brokers.broker_report(settings("amqp://nobody:nothing@127.0.0.1:1/mesh"))
 
 
-def test_a_queue_that_would_lose_tasks_is_refused(rabbit: RabbitMQ, tmp_path: Path) -> None:
-    settings = Settings.model_validate({"broker_url": rabbit.url, "cluster": "transient"})
+@pytest.mark.parametrize(
+    "properties",
+    [{"durable": False}, {"durable": True, "arguments": {"x-queue-type": "quorum"}}],
+    ids=["transient", "quorum"],
+)
+def test_a_queue_of_another_kind_is_a_problem(rabbit: RabbitMQ, properties: dict[str, Any]) -> None:
+    settings = Settings.model_validate({"broker_url": rabbit.url, "cluster": f"other-{len(properties)}"})
     with make_app(settings, consumes=False) as app, app.connection_for_write() as connection:
         full = queue_names(settings)[BACKGROUND]
-        connection.default_channel.queue_declare(full, durable=False, auto_delete=False)
+        connection.default_channel.queue_declare(full, auto_delete=False, **properties)
     report = brokers.broker_report(settings)
     assert len(report.problems) == 1
     assert full in report.problems[0]

@@ -164,7 +164,7 @@ def test_shards_share_the_findings_out_and_each_has_a_lease(
         client.wait_healed(part, bed.wear.sidecar, 3)
         as_if_nothing_had_happened(stack, [f"{part}-{number}" for number in range(3)])
     for index, watcher in enumerate(parts):
-        said = [line for line in watcher.text().splitlines() if " finding" in line and "object=" in line]
+        said = [line for line in watcher.text().splitlines() if ": finding " in line]
         assert sum(found[index] in line for line in said) == 3
         assert not any(found[1 - index] in line for line in said)
         lease = client.api.get(f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/remesh-watcher-{index}")
