@@ -467,7 +467,11 @@ def test_until_an_evicted_pod_has_come_back_one_goes_at_a_time_whatever_the_shar
 def test_pods_of_one_template_that_is_not_injected_are_one_suspicion(world: World) -> None:
     broken, sound = (replica_set(name, replicas=4, current=4, message="") for name in ("broken", "sound"))
     world.store.replace("ReplicaSet", [broken, sound])
-    world.store.replace("Pod", [pod(f"{each}-{n}", each) for each in ("broken", "sound") for n in range(4)])
+    world.store.replace("Pod", [pod(f"broken-{n}", "broken") for n in range(4)])
+    world.rounds(1)
+    world.clock += timedelta(seconds=1)  # so that the broken ones, being older, are asked about first
+    for n in range(4):
+        world.store.apply("Pod", "ADDED", pod(f"sound-{n}", "sound"))
     asked: list[str] = []
 
     def answer(finding: Finding) -> ProbeResult:
