@@ -86,7 +86,7 @@ def send(app: Celery, request: RepairRequest) -> str:
             args=[request.model_dump(mode="json")],
             task_id=request.task_id,
             queue=ON_DEMAND if request.on_demand else BACKGROUND,
-            argsrepr=_sentence(request),
+            argsrepr=sentence(request),
             kwargsrepr="",
         )
     # kombu's pools answer a second publish during an outage with a plain RuntimeError.
@@ -239,7 +239,8 @@ def _worker_settings() -> dict[str, Any]:
     }
 
 
-def _sentence(request: RepairRequest) -> str:
+def sentence(request: RepairRequest) -> str:
+    """Whom, why and who asked: what Flower shows as a task's arguments."""
     mesh = f" in mesh {request.mesh}" if request.mesh else ""
     cause = request.cause.value.replace("_", " ")
     return f"{request.ref}{mesh}, because of: {cause}; attempt {request.attempt}, asked for by {request.actor}"

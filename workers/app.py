@@ -29,7 +29,7 @@ from workers.tasks import register, revoked_before_start
 log = logs.get("worker")
 
 FLOWER_VARIABLE = "REMESH_FLOWER_BASIC_AUTH"
-FLOWER_COLUMNS = "name,uuid,state,args,result,received,runtime,worker"
+FLOWER_COLUMNS = "name,uuid,state,result,args,received,runtime,worker"
 """Flower's own list leaves out whom and why (args) and what came of it (result)."""
 
 

@@ -7,7 +7,7 @@ Used by `workers.recreate`. It guarantees:
 - one request evicts one pod: every eviction carries the UID, and a dead worker's eviction is only looked after.
 """
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from remesh.disruption import is_custom, share, stranger, unsettled
 from remesh.errors import NotFound
@@ -24,9 +24,19 @@ from workers.recreate_share import goes_first, held_back, room
 from workers.recreate_verify import Seen, Sight, wait
 from workers.verdicts import Verdict
 
-PODS_SECONDS: Final = 0.5  # age up to which a list of an owner's pods will do to look for a replacement
+# Age up to which a list of an owner's pods will do. A thousand pods are 6 MB, and with a list for each eviction the cost
+# grows with the square. What other workers do meanwhile, the slots tell; what a kubelet does, comes later than this.
+PODS_SECONDS: Final = 0.5
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0
+
+
+class Census(NamedTuple):
+    """An owner's pods, and in which order they were first seen by any worker."""
+
+    pods: list[Pod]
+    numbers: dict[str, int]  # by UID
+    last: int
 
 
 class Eviction:
@@ -41,7 +51,6 @@ class Eviction:
         # The last number of the owner's pods before the eviction: a pod with a higher one came after it.
         self._last = 0
         self._desired = 0  # pods that its owner wanted then
-        self._numbers: dict[str, int] = {}
         self._mine = ""  # UID of the replacement, once one is claimed
 
     def run(self, pod: Pod) -> Verdict:
@@ -134,8 +143,8 @@ class Eviction:
 
     def _spared(self, earlier: list[str]) -> Verdict | None:
         """Counted after the slot was taken, so that of two that come at once the later one sees the earlier."""
-        pods = self._ctx.cluster.pods_of(self._owner)
-        self._last, _ = self._ctx.ledger.number_pods(self._owner.metadata.uid, [each.metadata.uid for each in pods])
+        census = self._census()
+        self._last = census.last
         self._desired = counts(self._owner).desired
         if self._last < 2 and is_custom(_reference(self._owner_ref())):
             reason = f"{self._owner.kind}/{self._owner.metadata.name} was never seen with another pod than this one"
@@ -144,7 +153,7 @@ class Eviction:
             self._owner,
             self._above,
             self._ctx.policy.repair,
-            pods,
+            census.pods,
             self._pod,
             earlier=earlier,
             marked=self._attempt.marked,
@@ -208,23 +217,27 @@ class Eviction:
 
     def _look(self) -> Seen:
         self._attempt.hold()  # if it is lost, looking on harms nobody
-        pods = self._pods()
-        going = any(each.metadata.uid == self._ref.uid for each in pods)
-        new = self._replacement(pods)
+        census = self._census()
+        going = any(each.metadata.uid == self._ref.uid for each in census.pods)
+        new = self._replacement(census)
         return Seen(new, marked=new is not None and self._attempt.marked(new), going=going)
 
-    def _pods(self) -> list[Pod]:
+    def _census(self) -> Census:
         key, clock = ("pods", self._owner.metadata.uid), self._ctx.clock
-        return self._ctx.recent.recall(
-            key, PODS_SECONDS, lambda: self._ctx.cluster.pods_of(self._owner), clock.monotonic
-        )
+        return self._ctx.recent.recall(key, PODS_SECONDS, self._take_census, clock.monotonic)
 
-    def _replacement(self, pods: list[Pod]) -> Pod | None:
+    def _take_census(self) -> Census:
+        pods = sorted(self._ctx.cluster.pods_of(self._owner), key=lambda pod: pod.metadata.creation_timestamp)
+        uids = [each.metadata.uid for each in pods]
+        last, numbers = self._ctx.ledger.number_pods(self._owner.metadata.uid, uids)
+        return Census(pods, dict(zip(uids, numbers, strict=True)), last)
+
+    def _replacement(self, census: Census) -> Pod | None:
         """The pod that came for this one: several may be replaced at once, and each new pod counts for one of them.
 
         The first come for the first gone, or somebody would be left with pods that are too old to be its own.
         """
-        new = self._new(pods)
+        new = self._new(census)
         kept = next((each for each in new if each.metadata.uid == self._mine), None)
         if kept is not None:
             return kept
@@ -234,18 +247,11 @@ class Eviction:
                 return each
         return None
 
-    def _new(self, pods: list[Pod]) -> list[Pod]:
+    def _new(self, census: Census) -> list[Pod]:
         """Running pods from after the eviction, in the order in which they came; a StatefulSet's own name first."""
-        unknown = sorted(
-            (each for each in pods if each.metadata.uid not in self._numbers),
-            key=lambda pod: pod.metadata.creation_timestamp,
-        )
-        if unknown:
-            uids = [each.metadata.uid for each in unknown]
-            _, numbers = self._ctx.ledger.number_pods(self._owner.metadata.uid, uids)
-            self._numbers |= dict(zip(uids, numbers, strict=True))
-        new = [each for each in pods if active(each) and self._numbers[each.metadata.uid] > self._last]
-        return sorted(new, key=lambda pod: (pod.metadata.name != self._ref.name, self._numbers[pod.metadata.uid]))
+        numbers = census.numbers
+        new = [each for each in census.pods if active(each) and numbers[each.metadata.uid] > self._last]
+        return sorted(new, key=lambda pod: (pod.metadata.name != self._ref.name, numbers[pod.metadata.uid]))
 
     def _doubt(self) -> Verdict | None:
         """Nothing came, or it came bare: because of the owner, or does the injector fail again?"""
@@ -261,7 +267,7 @@ class Eviction:
     def _wanted(self) -> bool:
         """False if its owner wants fewer pods than before, and has them: it was scaled down, or has finished."""
         found = self._ctx.pods.owner(self._ref.namespace, _reference(self._owner_ref()))
-        there, desired = sum(1 for each in self._pods() if active(each)), counts(found).desired
+        there, desired = sum(1 for each in self._census().pods if active(each)), counts(found).desired
         return found.kind not in COUNTED_KINDS or desired >= self._desired or there < desired
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from remesh import logs
 from remesh.errors import BrokerError, RemeshError
 from remesh.models import REVOKED, AuditRecord, Outcome, RecordType, RepairRequest, Result
-from remesh.queue import TASKS
+from remesh.queue import TASKS, sentence
 from workers.chain import Chain
 from workers.context import RepairContext
 from workers.repair import give_up, repair
@@ -67,10 +67,10 @@ def _serve(task: Task, payload: Any, ctx: RepairContext) -> dict[str, Any]:
     if leaves_for_another_try(outcome):
         outcome = _again(task, request, outcome, ctx)
     ctx.meter.repaired(request.action, outcome.result, seconds)
-    _tell(task, "task-outcome", outcome.model_dump(mode="json"))
     if outcome.code == REVOKED:
         _tell(task, "task-revoked", {"terminated": False, "signum": None, "expired": False})
         raise Ignore
+    _tell(task, "task-outcome", outcome.model_dump(mode="json"))
     return told(outcome)
 
 
@@ -106,7 +106,7 @@ def _again(task: Task, request: RepairRequest, outcome: Outcome, ctx: RepairCont
         pause = min(LONGEST_COUNTDOWN_SECONDS, 2 ** (task.request.retries + 1))
         log.info("trying again", finding=outcome.finding_id, code=outcome.code, seconds=pause, reason=outcome.reason)
         ctx.meter.retried(request.action)
-        raise task.retry(countdown=pause, throw=False)
+        raise task.retry(countdown=pause, throw=False, argsrepr=sentence(request), kwargsrepr="")
     try:
         give_up(request, ctx, outcome, task_id=str(task.request.id))
     except BrokerError as error:  # the watcher releases it again after its deadline
@@ -130,6 +130,8 @@ def decode(payload: Any, cluster: str) -> RepairRequest:
         raise Malformed(f"a request for cluster {request.cluster!r} came to the worker of {cluster!r}")
     if not request.ref.uid:
         raise Malformed("not a repair request: ref.uid: it is empty")
+    if not (request.actor + request.task_id + request.ref.uid + request.ref.api_version).isprintable():
+        raise Malformed("not a repair request: a name in it holds control characters, as no object's can")
     return request
 
 

@@ -27,7 +27,8 @@ class FakeTask:
         self.countdowns: list[float] = []
         self.events: list[str] = []
 
-    def retry(self, *, countdown: float, throw: bool) -> Retried:
+    def retry(self, *, countdown: float, throw: bool, argsrepr: str, kwargsrepr: str) -> Retried:
+        assert "asked for by" in argsrepr
         self.countdowns.append(countdown)
         return Retried()
 
