@@ -118,7 +118,7 @@ def build() -> Any:
     )
     app.callback()(root_callback)
     if "_REMESH_COMPLETE" in os.environ:  # without install options of its own, typer knows no shell unasked
-        from typer.completion import completion_init
+        from typer._completion_classes import completion_init
 
         completion_init()
     return typer.main.get_command(app)

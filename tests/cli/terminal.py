@@ -4,12 +4,14 @@ import os
 import pty
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tests.cli.conftest import ROOT
 
 
-def on_terminal(arguments: Sequence[str], *, columns: int = 100, seconds: float = 60, **environment: str) -> str:
+def on_terminal(
+    arguments: Sequence[str], environment: Mapping[str, str] | None = None, *, columns: int = 100, seconds: float = 60
+) -> str:
     """Everything that this Python wrote to its terminal, as it came."""
     import fcntl
     import struct
@@ -21,7 +23,7 @@ def on_terminal(arguments: Sequence[str], *, columns: int = 100, seconds: float 
     process = subprocess.Popen(
         [sys.executable, *arguments],
         cwd=ROOT,
-        env={**clean, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", **environment},
+        env={**clean, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", **(environment or {})},
         stdin=subprocess.DEVNULL,
         stdout=slave,
         stderr=slave,

@@ -373,7 +373,7 @@ def test_status_marks_a_gate_that_no_watcher_keeps(
     (gate,) = wait_until(lambda: parsed(remesh("status", "-o", "json"))["gates"], "a gate")
     assert (gate["stale"], gate["mesh"], gate["waiting"]) == (False, bed.wear.mesh, 1)
     watcher.kill()
-    stack.connection.delete(*stack.connection.keys("*watcher"))  # as its time runs out
+    stack.connection.delete(*stack.connection.keys("*watchers"))  # as its time runs out
     (gate,) = parsed(remesh("status", "-o", "json"))["gates"]
     assert gate["stale"]
     assert "closed (stale)" in remesh("status").out

@@ -39,14 +39,14 @@ def test_a_terminal_gets_a_bar_and_the_lines_above_it() -> None:
 
 @pytest.mark.parametrize("code", [COUNTING, PLAYING])
 def test_a_dumb_terminal_gets_plain_lines(code: str) -> None:
-    written = on_terminal(["-c", code], TERM="dumb")
+    written = on_terminal(["-c", code], {"TERM": "dumb"})
     assert "\x1b" not in written
     assert "healed" in written
 
 
 @pytest.mark.parametrize("code", [COUNTING, PLAYING])
 def test_no_color_takes_the_colours_and_leaves_the_bar(code: str) -> None:
-    plain, coloured = on_terminal(["-c", code], NO_COLOR="1"), on_terminal(["-c", code])
+    plain, coloured = on_terminal(["-c", code], {"NO_COLOR": "1"}), on_terminal(["-c", code])
     assert not any(f"\x1b[{sgr}" in plain for sgr in ("3", "9", "1;3", "38"))
     assert any(f"\x1b[{sgr}" in coloured for sgr in ("3", "9", "1;3", "38"))
 
@@ -71,14 +71,17 @@ def test_quiet_is_quiet(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_check_is_coloured_on_a_terminal_only_and_not_against_a_persons_will() -> None:
-    coloured = on_terminal(CHECK, **SURROUNDINGS)
+    coloured = on_terminal(CHECK, SURROUNDINGS)
     assert "\x1b[32m✓\x1b[0m" in coloured
-    for plain in (on_terminal(CHECK, NO_COLOR="1", **SURROUNDINGS), on_terminal(CHECK, TERM="dumb", **SURROUNDINGS)):
+    for plain in (
+        on_terminal(CHECK, {**SURROUNDINGS, "NO_COLOR": "1"}),
+        on_terminal(CHECK, {**SURROUNDINGS, "TERM": "dumb"}),
+    ):
         assert "\x1b" not in plain
         assert "  ✓ policy: mode repair" in plain
 
 
 def test_an_encoding_that_lacks_a_character_is_no_traceback() -> None:
-    written = on_terminal(["-m", "remesh", "explain", "rs/ä…✓"], PYTHONIOENCODING="ascii", **SURROUNDINGS)
+    written = on_terminal(["-m", "remesh", "explain", "rs/ä…✓"], {**SURROUNDINGS, "PYTHONIOENCODING": "ascii"})
     assert "Traceback" not in written
     assert written.startswith("remesh: ")
