@@ -19,7 +19,7 @@ def is_revoked(task_id: str) -> bool:
     return task_id in state.revoked
 
 
-class GentleRequest(Request):  # type: ignore[misc]
+class GentleRequest(Request):
     """Celery's request, which is not terminated: Celery (seen in 5.6.3) would take the task's message off the queue and
     call it revoked, while the thread goes on."""
 

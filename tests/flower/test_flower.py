@@ -71,9 +71,12 @@ def row_of(pages: FlowerPages, request: RepairRequest) -> dict[str, str]:
 
 def in_state(pages: FlowerPages, request: RepairRequest, state: str) -> dict[str, str]:
     """The row of a task, once it says this."""
-    return wait_until(
-        lambda: (row := row_of(pages, request)).get("State") == state and row, f"{request.task_id}: {state}", 60
-    )  # type: ignore[return-value]
+
+    def seen() -> dict[str, str]:
+        row = row_of(pages, request)
+        return row if row.get("State") == state else {}
+
+    return wait_until(seen, f"{request.task_id}: {state}", 60)
 
 
 def test_the_list_says_whom_what_why_and_how_it_ended(scene: Scene, pages: FlowerPages) -> None:
