@@ -69,14 +69,14 @@ def _plan(common: Common, survey: "Survey", chosen: "list[Judged]") -> None:
 def _repair(
     session: "Session", survey: "Survey", chosen: "list[Judged]", timeout: float | None, *, quiet: bool
 ) -> None:
+    from remesh.brokers import require_safe
     from remesh.cli.dispatch import Dispatcher, Kept, Sent
     from remesh.errors import RepairIncomplete, UsageError
     from remesh.policy import Mode
-    from remesh.redisdb import check_broker, require_safe
 
     if session.policy.mode is Mode.OBSERVE:
         raise UsageError('the policy says mode = "observe", so nothing is repaired; see `remesh plan`, or change it')
-    require_safe(check_broker(session.redis), allow_unsafe=session.settings.allow_unsafe_broker)
+    require_safe(session.settings)
     dispatcher = Dispatcher(session, survey)
     answers = [dispatcher.dispatch(judged) for judged in chosen]
     sent = [answer for answer in answers if isinstance(answer, Sent)]
