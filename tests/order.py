@@ -16,15 +16,18 @@ SECONDS: dict[str, float] = {
     "tests/cli/test_run.py": 8,
     "tests/cluster/test_istio.py": 12,
     "tests/cluster/test_lifecycle.py": 10,
+    "tests/containers/": 40,
     "tests/e2e/": 25,
     "tests/e2e/test_bare_pods.py::test_an_injector_that_dies_again": 50,
-    "tests/e2e/test_istio.py": 40,
+    "tests/e2e/test_istio": 40,
     "tests/e2e/test_main_job.py::test_a_worker_killed": 60,
     "tests/e2e/test_main_job.py::test_stuck_replicasets_are_healed_once_the_injector_works_again": 35,
+    "tests/flower/": 10,
+    "tests/monitoring/": 10,
     "tests/redis/test_outages.py": 10,
 }
 # A worker that runs one of these starts a cluster with Istio for it, so one worker runs them all.
-TOGETHER = ("tests/e2e/test_istio.py", "tests/cluster/test_istio.py")
+TOGETHER = ("tests/e2e/test_istio", "tests/cluster/test_istio.py")
 
 
 def seconds(name: str) -> float:
