@@ -68,10 +68,11 @@ def cache_root() -> Path:
 
 
 def cache_directory(module: str) -> Path:
-    """Where the programs of one Go module are cached. The name changes with the module's pinned versions."""
+    """Where the programs of one Go module are cached. The name changes with its pinned versions and its own code."""
     digest = hashlib.sha256(_linker_flags(module).encode())
-    for name in ("go.mod", "go.sum"):
-        digest.update((GO_MODULES / module / name).read_bytes())
+    folder = GO_MODULES / module
+    for path in (folder / "go.mod", folder / "go.sum", *sorted(folder.rglob("*.go"))):
+        digest.update(path.read_bytes())
     return cache_root() / "testcluster" / f"{module}-{digest.hexdigest()[:12]}"
 
 

@@ -12,6 +12,7 @@ from tests.cluster.errors import FaultUnavailable
 from tests.cluster.injector import Injector
 from tests.cluster.nodes import Nodes
 from tests.cluster.processes import Processes
+from tests.cluster.real_node import RealNode
 from tests.cluster.replicas import Admission
 from tests.cluster.served import ServedInjector, create_namespace
 from tests.cluster.workloads import meshed_namespace, namespace
@@ -40,6 +41,7 @@ class RealCluster:
         self.api: Api = control_plane.api
         self.nodes = Nodes(self.api)
         self.injector: ServedInjector | None = None
+        self.node: RealNode | None = None
 
     @classmethod
     def start(
@@ -47,10 +49,12 @@ class RealCluster:
         wear: InjectorWear | None = DEFAULT_WEAR,
         *,
         nodes: int = DEFAULT_NODES,
+        node: Literal["kwok", "real"] = "kwok",
         tuning: Tuning = DEFAULT_TUNING,
     ) -> Self:
         """Start a cluster and return when its injector injects; with `wear=None` there is no injector.
 
+        With `node="real"` there is, beside the `nodes` of kwok, one with a real kubelet; see `real_node`.
         Takes seconds, and minutes the first time, when the programs must be built.
         Raises `BinariesUnavailable`, or another `ClusterError` when something does not come up.
         """
@@ -62,6 +66,9 @@ class RealCluster:
             cluster = cls(processes, net, control_plane, wear or DEFAULT_WEAR)
             control_plane.launch()
             cluster.nodes.create(nodes)
+            if node == "real":
+                cluster.node = RealNode(cluster)
+                cluster.node.start()
             if wear is not None:
                 cluster.install_injector(wear)
         except BaseException:
@@ -94,6 +101,8 @@ class RealCluster:
 
     def stop(self) -> None:
         """See `TestBed`."""
+        if self.node is not None:
+            self.node.stop()
         self.api.close()
         self.processes.end()
 

@@ -6,12 +6,14 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+from tests.cluster import cgroups
 from tests.cluster.processes import Processes
 from tests.cluster.wait import wait_for
 from tests.containers import images, needs
 
 READY_SECONDS = 60.0
 WHEELS_PORT = 8099
+REDIS = "redis:test"
 # /run of its own, because containerd's shims have their sockets at a fixed place there.
 PRIVATE_RUN = 'mount -t tmpfs tmpfs /run && exec "$@"'
 
@@ -58,12 +60,7 @@ class Engine:
             if there := self.docker("ps", "--all", "--quiet").split():
                 self.docker("rm", "--force", "--volumes", *there)
         self.processes.signal("dockerd", signal.SIGKILL)
-        for group in Path("/sys/fs/cgroup").glob(f"*/{self._group}"):
-            for folder in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
-                with suppress(OSError):
-                    folder.rmdir()
-            with suppress(OSError):
-                group.rmdir()
+        cgroups.remove(self._group)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -111,13 +108,12 @@ class Engine:
         for name, tag in (("python", "base"), ("runtime", "runtime")):
             self.import_tar(folder / f"{name}.tar", tag)
 
-    def import_redis(self) -> str:
-        """An image with redis-server that has what compose.yaml needs of one. Returns its tag."""
+    def import_redis(self) -> None:
+        """The image `REDIS`, with redis-server and what compose.yaml and the chart need besides."""
         tar = self.directory / "redis.tar"
         images.redis_tar(tar)
-        self.import_tar(tar, "redis:test", "WORKDIR /data", "VOLUME /data", "ENV PATH=/usr/bin")
+        self.import_tar(tar, REDIS, "WORKDIR /data", "VOLUME /data", "ENV PATH=/usr/bin")
         tar.unlink()
-        return "redis:test"
 
     def build(self, tag: str, **arguments: str) -> None:
         """Build the project's Dockerfile on the images of `import_bases`, with wheels instead of an index."""

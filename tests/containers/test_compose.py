@@ -14,7 +14,7 @@ from tests.client import Client
 from tests.cluster import RealCluster
 from tests.cluster import workloads as w
 from tests.containers.compose import Compose
-from tests.containers.engine import Engine
+from tests.containers.engine import REDIS, Engine
 from tests.stack import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("containers"), pytest.mark.timeout(590)]
@@ -48,7 +48,7 @@ def compose(
     policy.write_text(QUICK, encoding="utf-8")
     variables = {
         "REMESH_IMAGE": image,
-        "REDIS_IMAGE": engine.import_redis(),
+        "REDIS_IMAGE": REDIS,
         "REDIS_PASSWORD": secrets.token_hex(8),
         "REMESH_FLOWER_BASIC_AUTH": "test:a-long-password",
         "REMESH_CLUSTER": "composed",
@@ -67,9 +67,13 @@ def client(real_cluster: RealCluster) -> Iterator[Client]:
     opened.close()
 
 
-def in_trail(compose: Compose, namespace: str, name: str) -> str:
-    """What `remesh audit` says of a ReplicaSet, asked inside the watcher's container."""
-    return compose.execute("watcher", "remesh", "audit", f"rs/{name}", "-n", namespace)
+def wait_in_trail(compose: Compose, word: str, namespace: str) -> None:
+    """Poll until `remesh audit`, asked inside the watcher's container, has this record of each ReplicaSet."""
+
+    def told() -> bool:
+        return all(word in compose.execute("watcher", "remesh", "audit", f"rs/{n}", "-n", namespace) for n in NAMES)
+
+    wait_until(told, f"{word} of each of {', '.join(NAMES)} in the trail", 120)
 
 
 def flower_answers(compose: Compose, credentials: str) -> int:
@@ -101,12 +105,10 @@ def test_it_comes_up_heals_an_incident_from_inside_and_ends_in_good_order(
     for name in NAMES:
         client.create(meshed_namespace, w.replica_set(name, 2))
     client.wait_failing("ReplicaSet", meshed_namespace, list(NAMES))
-    for name in NAMES:
-        wait_until(lambda name=name: "finding" in in_trail(compose, meshed_namespace, name), f"a finding of {name}")
+    wait_in_trail(compose, "finding", meshed_namespace)
     real_cluster.heal()
     client.wait_healed(meshed_namespace, real_cluster.wear.sidecar, 2 * len(NAMES))
-    for name in NAMES:
-        wait_until(lambda name=name: "outcome" in in_trail(compose, meshed_namespace, name), f"an outcome of {name}")
+    wait_in_trail(compose, "outcome", meshed_namespace)
     assert client.nudge_annotations(meshed_namespace) == []
     assert flower_answers(compose, "test:a-long-password") == 200
     assert flower_answers(compose, "test:wrong") == 401
