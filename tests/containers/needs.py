@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from tests.cluster import build, network
+from tests.cluster import build, network, real_node
 
 COMPOSE_PROGRAMS: tuple[build.Program, ...] = (
     build.Program("docker-compose", "compose", "github.com/docker/compose/v2/cmd"),
@@ -49,9 +49,10 @@ def make_everything(say: TextIO = sys.stderr) -> dict[str, Path]:
     """Everything that takes minutes the first time, by name. Raises `Unavailable` or `BinariesUnavailable`."""
     from tests.containers import images
 
+    programs = COMPOSE_PROGRAMS + real_node.NODE_PROGRAMS + build.DEPLOY_PROGRAMS
     folder = images.root_file_systems(say)
     version = (folder / "version").read_text(encoding="utf-8")
-    return {"base images": folder, "wheels": images.wheels(version, say), **build.ensure(COMPOSE_PROGRAMS, out=say)}
+    return {"base images": folder, "wheels": images.wheels(version, say), **build.ensure(programs, out=say)}
 
 
 @contextmanager
