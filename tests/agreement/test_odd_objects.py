@@ -161,7 +161,7 @@ def test_a_budget_of_everything_holds_and_is_named_and_those_of_nothing_do_not_c
 
     def counted() -> bool:
         found = place.client.get("PodDisruptionBudget", place.namespace, "all")
-        return found.get("status", {}).get("currentHealthy") == 2
+        return bool(found.get("status", {}).get("currentHealthy") == 2)
 
     wait_until(counted, "the budget of everything to be counted")
     before = place.uids()
