@@ -18,7 +18,7 @@ from kombu import entity
 from kombu.exceptions import KombuError
 from redis.exceptions import RedisError, ResponseError
 
-from remesh import amqp
+from remesh import amqp, crash, tracing
 from remesh.broker_urls import Endpoint, endpoint, is_amqp
 from remesh.celery_parts import CarefulAMQP, CompleteEvents, QuietResults, QuietSentinelResults
 from remesh.errors import BrokerError, BrokerUnreachable, UsageError
@@ -81,14 +81,16 @@ def send(app: Celery, request: RepairRequest) -> str:
     if name is None:
         raise UsageError(f"{request.action.value} is nothing to queue: only {', '.join(sorted(TASKS))} are tasks")
     try:
-        app.send_task(
-            name,
-            args=[request.model_dump(mode="json")],
-            task_id=request.task_id,
-            queue=ON_DEMAND if request.on_demand else BACKGROUND,
-            argsrepr=sentence(request),
-            kwargsrepr="",
-        )
+        with crash.around("broker.send"):
+            app.send_task(
+                name,
+                args=[request.model_dump(mode="json")],
+                task_id=request.task_id,
+                queue=ON_DEMAND if request.on_demand else BACKGROUND,
+                argsrepr=sentence(request),
+                kwargsrepr="",
+                headers=tracing.headers() or None,
+            )
     # kombu's pools answer a second publish during an outage with a plain RuntimeError.
     except (KombuError, RedisError, OSError, RuntimeError) as error:
         raise _translate(app, request, error) from error

@@ -16,7 +16,7 @@ from redis.backoff import ExponentialBackoff
 from redis.retry import Retry
 from redis.sentinel import SentinelConnectionPool
 
-from remesh import sentinel
+from remesh import crash, sentinel
 from remesh.errors import BrokerError, BrokerUnreachable, BrokerUnsafe, ConfigError, TrailUnavailable
 from remesh.settings import Settings
 from remesh.tls_parameters import check_tls, tls_parameters
@@ -61,10 +61,10 @@ def connect_url(url: str, variable: str = "REMESH_REDIS_URL") -> RedisClient:
     if sentinel.is_sentinel(url):
         behind = sentinel.parse(url, variable)
         check_tls(behind.tls or {}, variable)
-        return sentinel.client(behind, options)
+        return crash.on_redis(sentinel.client(behind, options))
     if url.startswith("rediss://"):
         check_tls(tls_parameters(dict(parse_qsl(urlsplit(url).query)), variable), variable)
-    return redis.Redis.from_url(url, **options)
+    return crash.on_redis(redis.Redis.from_url(url, **options))
 
 
 def check_url(url: str, variable: str) -> None:

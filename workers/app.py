@@ -13,14 +13,14 @@ from typing import Any, NoReturn
 import click
 from celery import Celery, signals
 
-from remesh import __version__, brokers, logs
+from remesh import __version__, brokers, crash, logs, tracing
 from remesh.errors import ConfigError, RemeshError
 from remesh.meter import NOBODY, Meter
 from remesh.metrics import Metrics
 from remesh.metrics_table import WORKER
 from remesh.queue import make_app
 from remesh.settings import Settings, read_settings
-from workers.context import CRASH_VARIABLE, ContextSource, build_context
+from workers.context import ContextSource, build_context
 from workers.owed import Sweeper
 from workers.revocation import is_revoked
 from workers.seeing import BrokerPort, Seeing
@@ -94,6 +94,7 @@ def check_before_start(**_: Any) -> None:
     logs.configure(style=_settings.log_format, level=_settings.log_level)
     try:
         _see()
+        tracing.start(_settings, "worker")
         check(_settings, _contexts)
     except RemeshError as error:
         _refused(error)
@@ -144,6 +145,12 @@ def end_looking_after(**_: Any) -> None:
         _seeing.takes_tasks(False)
 
 
+@signals.worker_shutdown.connect(weak=False)
+def end_traces(**_: Any) -> None:
+    """What is left of them is sent."""
+    tracing.stop()
+
+
 def check(settings: Settings, contexts: ContextSource) -> None:
     """Load policy, profiles and cluster access, and see that the broker keeps what it is given.
 
@@ -154,8 +161,8 @@ def check(settings: Settings, contexts: ContextSource) -> None:
     log.info("worker starts", version=__version__, cluster=settings.cluster, mode=context.policy.mode.value)
     if context.policy.repair.bare_pods and not context.signing_key:
         log.warning("pods without a controller are lost with the worker that evicted them", set="REMESH_SIGNING_KEY")
-    if os.environ.get(CRASH_VARIABLE):
-        log.warning("this worker will kill itself", at=os.environ[CRASH_VARIABLE])
+    if os.environ.get(crash.VARIABLE):
+        log.warning("this worker will kill itself", at=os.environ[crash.VARIABLE])
 
 
 # Flower: it can revoke tasks and shows all of them, and without a password it serves whoever reaches its port.

@@ -4,8 +4,6 @@ Used by every module of `workers`. The ports name only what a repair needs, so t
 doubles in memory.
 """
 
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
-from remesh import redisdb
+from remesh import crash, redisdb
 from remesh.kube.api import Cluster, DryRun, ReadyEndpoints
 from remesh.kube.config import load_access
 from remesh.kube.live import LiveView
@@ -280,13 +278,6 @@ class Step(StrEnum):
     OUTCOME_WRITTEN = "outcome_written"
 
 
-CRASH_VARIABLE = "REMESH_CRASH_AT"
-
-
 def reached(step: Step) -> None:
-    """Does nothing, unless `REMESH_CRASH_AT` names this step: then the process dies by SIGKILL, as on a lost node.
-
-    A fault-injection hook for the reliability tests; never set it where a cluster matters.
-    """
-    if os.environ.get(CRASH_VARIABLE) == step.value:
-        os.kill(os.getpid(), signal.SIGKILL)
+    """Does nothing but in the reliability tests: see `remesh.crash`."""
+    crash.reached(step.value)

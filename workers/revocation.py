@@ -9,7 +9,7 @@ from typing import Any
 from celery.worker import state
 from celery.worker.request import Request
 
-from remesh import logs
+from remesh import crash, logs
 
 log = logs.get("worker.revocation")
 
@@ -26,3 +26,8 @@ class GentleRequest(Request):
     def terminate(self, pool: Any, signal: Any = None) -> None:  # noqa: ARG002  Celery's signature
         """Leave it to the repair: the task's id is on the list of revoked ones by now."""
         log.info("asked to stop; a repair that has written no intent ends there", task=self.id)
+
+    def acknowledge(self) -> None:
+        """Take the message off the queue."""
+        with crash.around("broker.ack"):
+            super().acknowledge()

@@ -19,7 +19,7 @@ import msgspec
 import urllib3
 from urllib3 import exceptions as broken
 
-from remesh import __version__
+from remesh import __version__, crash, tracing
 from remesh.errors import ClusterError, ClusterUnreachable
 from remesh.kube.config import Access, proxy_from_environment
 from remesh.kube.decode import decode_json
@@ -90,7 +90,14 @@ class KubeClient:
             headers["Accept-Encoding"] = "gzip"
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         asked = _Asked(method, path, params, timeout, headers, data, tries=GET_TRIES if method == "GET" else 1)
-        return self._ask(asked).data
+        with tracing.inner(method, kind="client", http__request__method=method, url__path=path) as span:
+            try:
+                answer = self._ask(asked) if method == "GET" else self._write(asked)
+            except ClusterError as error:
+                span.set(http__response__status_code=error.status)
+                raise
+            span.set(http__response__status_code=answer.status)
+        return answer.data
 
     def get(self, path: str, params: Params | None = None, *, timeout: float = READ_SECONDS) -> dict[str, Any]:
         """Answer to a GET, as plain JSON."""
@@ -120,6 +127,12 @@ class KubeClient:
     def close(self) -> None:
         """Give up all idle connections."""
         self._pool.clear()
+
+    def _write(self, asked: "_Asked") -> urllib3.BaseHTTPResponse:
+        if (asked.params or {}).get("dryRun"):  # stores nothing
+            return self._ask(asked)
+        with crash.around(crash.kube_point(asked.method, asked.path)):
+            return self._ask(asked)
 
     def _ask(self, asked: "_Asked") -> urllib3.BaseHTTPResponse:
         answer = self._send(asked)
