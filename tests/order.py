@@ -16,9 +16,11 @@ SECONDS: dict[str, float] = {
     "tests/cli/test_run.py": 8,
     "tests/cluster/test_istio.py": 12,
     "tests/cluster/test_lifecycle.py": 10,
-    "tests/containers/": 40,
+    "tests/containers/": 6,
+    "tests/containers/test_compose.py": 60,
     "tests/e2e/": 25,
     "tests/e2e/test_bare_pods.py::test_an_injector_that_dies_again": 50,
+    "tests/e2e/test_in_cluster.py": 120,
     "tests/e2e/test_istio": 40,
     "tests/e2e/test_main_job.py::test_a_worker_killed": 60,
     "tests/e2e/test_main_job.py::test_stuck_replicasets_are_healed_once_the_injector_works_again": 35,
@@ -26,8 +28,11 @@ SECONDS: dict[str, float] = {
     "tests/monitoring/": 10,
     "tests/redis/test_outages.py": 10,
 }
-# A worker that runs one of these starts a cluster with Istio for it, so one worker runs them all.
-TOGETHER = ("tests/e2e/test_istio", "tests/cluster/test_istio.py")
+# Groups that share what takes long to start, a cluster with Istio or a container engine: one worker runs a whole group.
+TOGETHER = (
+    ("tests/e2e/test_istio", "tests/cluster/test_istio.py"),
+    ("tests/containers/", "tests/e2e/test_in_cluster.py"),
+)
 
 
 def seconds(name: str) -> float:
@@ -52,17 +57,18 @@ def dealt(names: Sequence[str], sizes: Sequence[int]) -> list[list[int]]:
     queues: list[list[int]] = [[] for _ in sizes]
     load = [0.0] * len(sizes)
     slow = [index for index, name in enumerate(names) if seconds(name)]
-    for index in sorted(slow, key=lambda index: (not together(names[index]), -seconds(names[index]))):
+    for index in sorted(slow, key=lambda index: (together(names[index]) is None, -seconds(names[index]))):
         free = [worker for worker, size in enumerate(sizes) if len(queues[worker]) < size]
-        worker = free[0] if together(names[index]) else min(free, key=load.__getitem__)
+        group = together(names[index])
+        worker = min(free, key=load.__getitem__) if group is None else free[group % len(free)]
         queues[worker].append(index)
         load[worker] += seconds(names[index])
     return queues
 
 
-def together(name: str) -> bool:
-    """True for a test that one worker runs along with all others of its kind."""
-    return name.startswith(TOGETHER)
+def together(name: str) -> int | None:
+    """The group of a test that one worker runs along with all others of the group; None for one that is free."""
+    return next((number for number, group in enumerate(TOGETHER) if name.startswith(group)), None)
 
 
 def stretches(count: int, workers: int) -> list[int]:

@@ -17,7 +17,7 @@ from tests.containers.compose import Compose
 from tests.containers.engine import REDIS, Engine
 from tests.stack import wait_until
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("containers"), pytest.mark.timeout(590)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(590)]
 
 PARTS = ("watcher", "worker", "flower")
 QUICK = """

@@ -13,7 +13,7 @@ from tests.containers.engine import Engine
 from tests.containers.images import ROOT
 from tests.stack import compose_command
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("containers"), pytest.mark.timeout(590)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(590)]
 
 # As compose.yaml and the manifests start it: nothing to write to but /tmp, no capability, no network.
 HARDENED = (

@@ -17,7 +17,7 @@ from tests.containers.fixtures import require
 from tests.manifests import tools
 from tests.stack import wait_until
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("containers"), pytest.mark.timeout(590)]
+pytestmark = [pytest.mark.real, pytest.mark.timeout(590)]
 
 NAMESPACE = "remesh"
 HERE = {"nodeSelector": {real_node.LABEL: real_node.NAME}, "tolerations": [{"operator": "Exists"}]}
@@ -81,9 +81,10 @@ def install(cluster: RealCluster, client: Client, folder: Path) -> None:
     client.api.post("/api/v1/persistentvolumes", volume)
     values = folder / "values.yaml"
     values.write_text(yaml.safe_dump(VALUES), encoding="utf-8")
+    kubectl(cluster, "create", "namespace", NAMESPACE)
     tools.run(
         "helm", "install", "remesh", str(tools.CHART), "--kubeconfig", str(cluster.kubeconfig),
-        "--namespace", NAMESPACE, "--create-namespace", "--take-ownership", "--values", str(values),
+        "--namespace", NAMESPACE, "--take-ownership", "--values", str(values),
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from tests.order import arranged, seconds, stretches, together
 
 QUICK = [f"tests/unit/test_decide.py::test_{number}" for number in range(90)]
 SLOW = [f"tests/e2e/test_main_job.py::test_{number}" for number in range(8)]
+CONTAINERS = [f"tests/containers/test_image.py::test_{number}" for number in range(3)]
 ISTIO = [f"tests/e2e/test_istio.py::test_{number}" for number in range(2)]
 
 
@@ -20,12 +21,20 @@ def test_each_worker_begins_with_its_part_of_the_slow_ones() -> None:
     queues = [[names[index] for index in queue] for queue in cut(arranged(names, 4), 4)]
 
     assert all(seconds(queue[0]) for queue in queues)
-    assert [sum(together(name) for name in queue) for queue in queues] == [2, 0, 0, 0]
+    assert [sum(together(name) is not None for name in queue) for queue in queues] == [2, 0, 0, 0]
     work = [sum(seconds(name) for name in queue) for queue in queues]
     assert max(work) - min(work) <= max(map(seconds, names))
     for queue in queues:
         quick = [not seconds(name) for name in queue]
         assert quick == sorted(quick)
+
+
+def test_each_group_stays_with_one_worker() -> None:
+    names = QUICK + SLOW + ISTIO + CONTAINERS
+    queues = [[names[index] for index in queue] for queue in cut(arranged(names, 4), 4)]
+
+    groups = [{together(name) for name in queue} - {None} for queue in queues]
+    assert groups == [{0}, {1}, set(), set()]
 
 
 def test_stretches_are_cut_as_the_scheduler_cuts_them() -> None:
