@@ -40,12 +40,13 @@ class _Stored(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One manifest, with the UID of the pod that was evicted and the seconds until it is dropped."""
+    """One manifest, with the UID of the pod that was evicted, and when it is dropped."""
 
     uid: str
     manifest: dict[str, Any]
     digest: str
     seconds_left: float
+    ends: float  # server's time, seconds since 1970
 
     @property
     def namespace(self) -> str:
@@ -83,14 +84,15 @@ class Manifests:
         with translated(self._redis, "cannot read a manifest"), self._redis.pipeline() as pipe:
             pipe.get(key)
             pipe.pttl(key)
-            text, left = pipe.execute()
-        stored = _stored(text)
-        return Kept(pod_uid, stored.manifest, stored.digest, max(0, int(left)) / 1000) if stored else None
+            pipe.time()
+            text, left, (seconds, micros) = pipe.execute()
+        stored, left = _stored(text), max(0, int(left)) / 1000
+        return Kept(pod_uid, stored.manifest, stored.digest, left, seconds + micros / 1e6 + left) if stored else None
 
     def all(self) -> list[Kept]:
         """Every manifest that is kept, the newest first. Walks over all keys: for people, not for loops."""
         found = (self.get(uid) for uid in self._uids())
-        return sorted((each for each in found if each is not None), key=lambda each: (-each.seconds_left, each.uid))
+        return sorted((each for each in found if each is not None), key=lambda each: (-each.ends, each.uid))
 
     def _uids(self) -> Iterator[str]:
         pattern = re.sub(r"([*?\[\]\\])", r"\\\1", self._prefix) + "*"
