@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 from remesh import logs
 from remesh.meter import Meter
 from remesh.metrics_table import SPECS, Spec
-from remesh.models import Action, Finding, Result
+from remesh.models import Action, FailureClass, Finding, Result
 
 log = logs.get("metrics")
 
@@ -34,6 +34,7 @@ Source = Callable[[], Mapping[str, Samples]]
 
 
 _REPAIRS: Final = (Action.NUDGE_OWNER, Action.RECREATE_POD)
+_OF_INJECTORS: Final = (FailureClass.MISSING_SIDECAR, FailureClass.STUCK_SILENT, FailureClass.API_TIMEOUT)
 
 
 class Metrics(Meter):
@@ -83,8 +84,26 @@ class Metrics(Meter):
         for action in _REPAIRS:
             self._count("remesh_releases_total", action.value, by=0)
             self._count("remesh_task_retries_total", action.value, by=0)
+            self._keep_ready("remesh_repair_seconds", action.value)
             for result in Result:
                 self._count("remesh_repairs_total", action.value, result.value, by=0)
+        for word in ("sent", "dropped", "failed"):
+            self._count("remesh_kubernetes_events_total", word, by=0)
+
+    def expect(self, mesh: str) -> None:
+        """Count from zero on what may happen with a mesh that injects in this cluster."""
+        for result in Result:
+            self._count("remesh_findings_ended_total", mesh, result.value, by=0)
+        for cause in FailureClass:
+            if cause in _OF_INJECTORS or cause.value.startswith("webhook_"):
+                self._count("remesh_findings_detected_total", cause.value, mesh, by=0)
+        for name in ("remesh_heal_seconds", "remesh_dry_run_seconds"):
+            self._keep_ready(name, mesh)
+
+    def _keep_ready(self, name: str, *values: str) -> None:
+        if name in self._kept:
+            spec, kept = self._kept[name]
+            kept.labels(*self.labels(spec, values))
 
     def _count(self, name: str, *values: str, by: int = 1) -> None:
         kept = self._kept.get(name)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 import watcher
-from remesh import __version__, brokers, logs, queue, redisdb
+from remesh import __version__, brokers, logs, queue, redisdb, tracing
 from remesh.errors import RemeshError
 from remesh.kube.api import Cluster
 from remesh.kube.config import load_access
@@ -76,6 +76,7 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
     store = Store()
     reflectors = Reflectors(client, store, profiles, stop, shard)
     app = queue.make_app(settings, consumes=False)
+    tracing.start(settings, "watcher")
     seeing = Seeing(settings, policy)
     seeing.leading(leader.leads, "" if shard.is_whole else str(shard))
     seeing.reflectors(reflectors, store)
@@ -130,6 +131,7 @@ def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
 
     code = _until_signal(work, stop)
     seeing.close()
+    tracing.stop()
     signs.end()
     log.info("watcher stopped")
     return code

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from remesh import logs
+from remesh import logs, tracing
 from remesh.disruption import share, unsettled
 from remesh.errors import BrokerError
 from remesh.models import Action, Finding, RepairRequest
@@ -124,11 +124,12 @@ class Releaser:
         deadline = self._desk.now() + timedelta(seconds=repair.release_deadline_seconds)
         to_released(tracked, attempt, deadline)
         try:
-            self._desk.record.release(tracked, request)
-            if not self._desk.leads():  # Redis took its time, and the lease ended meanwhile
-                self._unrelease(tracked, key)
-                return False
-            self._send(request)
+            with tracing.span("release", tracing.of_request(request), kind="producer"):
+                self._desk.record.release(tracked, request)
+                if not self._desk.leads():  # Redis took its time, and the lease ended meanwhile
+                    self._unrelease(tracked, key)
+                    return False
+                self._send(request)
         except BrokerError:
             self._unrelease(tracked, key)
             raise

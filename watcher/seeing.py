@@ -49,6 +49,7 @@ class Seeing:
         self._desk: Desk | None = None
         self._snapshot = Snapshot()
         self._next_snapshot = 0.0
+        self._webhooks_version = -1
         self._reflectors: Reflectors | None = None
         self._asked: dict[str, Samples] = {}
         self._stop = threading.Event()
@@ -94,6 +95,17 @@ class Seeing:
             self._next_snapshot = now + SNAPSHOT_SECONDS
             gates = (keeper.gate for keeper in self._watcher.gatekeeper.keepers.values())
             self._snapshot = take(self._desk.book, gates)
+            self._expect(self._desk)
+
+    def _expect(self, desk: Desk) -> None:
+        """Count from zero on what may happen with the meshes whose webhooks are there."""
+        if desk.store.webhooks_version == self._webhooks_version:
+            return
+        self._webhooks_version = desk.store.webhooks_version
+        for configuration, webhook in desk.store.webhooks():
+            profile = desk.profiles.for_webhook(configuration, webhook)
+            if profile is not None:
+                self.meter.expect(profile.name)
 
     def standby(self) -> None:
         """Another watcher leads: this one holds no findings and follows no trail."""

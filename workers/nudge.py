@@ -7,7 +7,7 @@ there, `kubectl rollout undo` would copy it to the Deployment. Taking it off is 
 import re
 from typing import Final
 
-from remesh import logs
+from remesh import logs, tracing
 from remesh.errors import ClusterError, Conflict, Forbidden, NotFound, Rejected, Unauthorized
 from remesh.models import ObjectRef, RecordType
 from remesh.objects import Workload
@@ -37,13 +37,14 @@ class Nudge:
 
     def give(self, value: str) -> None:
         """On, then off. Raises ClusterError if it could not be set, TrailUnavailable if it could not be recorded."""
-        self._put_on(value)
-        try:
-            reached(Step.NUDGE_ON)
-            self._chain.write(RecordType.ACTION, step="nudge_on", code="nudge_on", reason="annotation set")
-        finally:
-            removed = self._take_off()
-        self._record(removed, "nudge_off")
+        with tracing.inner("nudge", {"remesh.object": str(self._ref)}):
+            self._put_on(value)
+            try:
+                reached(Step.NUDGE_ON)
+                self._chain.write(RecordType.ACTION, step="nudge_on", code="nudge_on", reason="annotation set")
+            finally:
+                removed = self._take_off()
+            self._record(removed, "nudge_off")
 
     def clean_up(self) -> None:
         """Remove an annotation that a dead worker left. Its intent is the caller's to write before."""

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final
 
-from remesh import logs
+from remesh import logs, tracing
 from remesh.decide import counts, decide
 from remesh.detect import owner_of
 from remesh.errors import BrokerError, NotFound, RemeshError
@@ -325,7 +325,8 @@ class _Repair:
 
     def _verify(self) -> Verdict:
         sight = Sight(self._look_again, self._doubt, self._saw, self._ctx.clock)
-        verdict = watch(sight, self._ref.kind, self._ctx.policy.repair.verify_seconds)
+        with tracing.inner("verify"):
+            verdict = watch(sight, self._ref.kind, self._ctx.policy.repair.verify_seconds)
         reached(Step.VERIFIED)
         return verdict
 

@@ -11,7 +11,7 @@ from celery import Celery, Task
 from celery.exceptions import Ignore
 from pydantic import ValidationError
 
-from remesh import logs
+from remesh import logs, tracing
 from remesh.errors import BrokerError, RemeshError
 from remesh.models import REVOKED, AuditRecord, Outcome, RecordType, RepairRequest, Result
 from remesh.queue import TASKS, sentence
@@ -62,7 +62,9 @@ def _serve(task: Task, payload: Any, ctx: RepairContext) -> dict[str, Any]:
     except Malformed as error:
         return refuse(payload, str(error), str(task.request.id), ctx)
     began = ctx.clock.monotonic()
-    outcome = repair(request, ctx, task_id=str(task.request.id), progress=_telling(task))
+    with tracing.span("task", tracing.of_request(request), kind="consumer", of=_carried(task)) as span:
+        outcome = repair(request, ctx, task_id=str(task.request.id), progress=_telling(task))
+        span.set({"remesh.result": outcome.result.value, "remesh.code": outcome.code})
     seconds = ctx.clock.monotonic() - began
     if leaves_for_another_try(outcome):
         outcome = _again(task, request, outcome, ctx)
@@ -72,6 +74,12 @@ def _serve(task: Task, payload: Any, ctx: RepairContext) -> dict[str, Any]:
         raise Ignore
     _tell(task, "task-outcome", outcome.model_dump(mode="json"))
     return told(outcome)
+
+
+def _carried(task: Task) -> dict[str, str]:
+    """The trace that the task was sent in. It came by the broker, so it may be anything."""
+    found = {name: getattr(task.request, name, None) for name in tracing.HEADERS}
+    return {name: value for name, value in found.items() if isinstance(value, str)}
 
 
 def told(outcome: Outcome) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
+from remesh import tracing
 from remesh.errors import ClusterError, ClusterUnreachable, Gone, NotFound, RemeshError, UsageError
 from remesh.kube.decode import ListPage, decode_json, decode_list, decode_object, selector_text
 from remesh.kube.owners import decode_owner, selects
@@ -194,14 +195,18 @@ class Cluster:
         `impersonate` is the user as whom the creation is tried: some injectors ask who creates. All errors of the
         cluster are in the answer; a ref that is gone is NotFound there.
         """
-        try:
-            owner = self.get_raw(ref.kind, ref.namespace, ref.name, api_version=ref.api_version)
-            if ref.uid and owner.get("metadata", {}).get("uid") != ref.uid:
-                raise NotFound(f"{ref} is another object by now", status=404)
-            pod = pod_from(owner, template)
-        except ClusterError as error:
-            return DryRun(None, 0.0, error, error.message or str(error))
-        return self._dry_run(ref.namespace, pod, timeout, impersonate)
+        with tracing.inner("dry run", {"remesh.object": str(ref)}) as span:
+            try:
+                owner = self.get_raw(ref.kind, ref.namespace, ref.name, api_version=ref.api_version)
+                if ref.uid and owner.get("metadata", {}).get("uid") != ref.uid:
+                    raise NotFound(f"{ref} is another object by now", status=404)
+                pod = pod_from(owner, template)
+            except ClusterError as error:
+                return DryRun(None, 0.0, error, error.message or str(error))
+            answer = self._dry_run(ref.namespace, pod, timeout, impersonate)
+            if answer.error is not None:
+                span.failed(type(answer.error).__name__)
+            return answer
 
     def dry_run_manifest(
         self, namespace: str, manifest: Mapping[str, Any], *, timeout: float = 10.0, impersonate: str = ""

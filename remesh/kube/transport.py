@@ -38,6 +38,7 @@ LINE_BYTES = 64 << 20
 """Longest line of a watch. etcd takes 1.5 MB an object, so a longer one is not the API server's."""
 
 USER_AGENT = f"remesh/{__version__}"
+STATUS = "http.response.status_code"  # as OpenTelemetry's conventions name it
 MERGE_PATCH = "application/merge-patch+json"
 JSON = "application/json"
 
@@ -90,13 +91,13 @@ class KubeClient:
             headers["Accept-Encoding"] = "gzip"
         data = body if body is None or isinstance(body, bytes) else msgspec.json.encode(body)
         asked = _Asked(method, path, params, timeout, headers, data, tries=GET_TRIES if method == "GET" else 1)
-        with tracing.inner(method, kind="client", http__request__method=method, url__path=path) as span:
+        with tracing.inner(method, {"http.request.method": method, "url.path": path}, kind="client") as span:
             try:
                 answer = self._ask(asked) if method == "GET" else self._write(asked)
             except ClusterError as error:
-                span.set(http__response__status_code=error.status)
+                span.set({STATUS: error.status})
                 raise
-            span.set(http__response__status_code=answer.status)
+            span.set({STATUS: answer.status})
         return answer.data
 
     def get(self, path: str, params: Params | None = None, *, timeout: float = READ_SECONDS) -> dict[str, Any]:
