@@ -93,15 +93,28 @@ def _show(checks: "Iterable[Check]", *, wide: bool) -> "list[Check]":
         if each.group != group:
             line(("\n" if group else "") + coloured(plain(each.group), Colour.BOLD))
             group = each.group
-        line(f"  {mark(each)} {plain(each.text)}")
+        for number, text in enumerate(_fitted(plain(each.text), 4)):
+            line(f"    {text}" if number else f"  {mark(each)} {text}")
         if each.wants_attention:
-            line(f"      {plain(each.hint)}")
+            for text in _fitted(plain(each.hint), 6):
+                line(f"      {text}")
         if each.wants_attention or wide:
             line(coloured(f"      see {link(each.id)}", Colour.DIM))
         sys.stdout.flush()
         found.append(each)
     line("\n" + summary(found))
     return found
+
+
+def _fitted(text: str, indent: int) -> list[str]:
+    """On a terminal the lines that fit its width beside the indent; elsewhere one line, for grep."""
+    from shutil import get_terminal_size
+    from textwrap import wrap
+
+    if not sys.stdout.isatty():
+        return [text]
+    room = max(get_terminal_size().columns - indent, 20)
+    return wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def mark(each: "Check") -> str:

@@ -263,7 +263,8 @@ class OneInjector:
             text = f"served certificate: the API server trusts it, by the dry run; issuer, names and expiry {outside}"
             return ok(check, text, self._subject)
         if trial is not None and trial.result.failure_class is FailureClass.WEBHOOK_X509:
-            return fail(check, f"the API server refuses the served certificate: {trial.result.message}", self._subject)
+            _, found, why = trial.result.message.rpartition("x509: ")  # Go's own words for what is wrong with it
+            return fail(check, f"the API server refuses the served certificate: {found}{why}", self._subject)
         return skip(check, f"served certificate {outside}", self._subject)
 
     # Does it inject?

@@ -69,7 +69,10 @@ def _memory(report: BrokerReport) -> Check:
 
 
 def _trail(session: Session) -> Check:
-    return ok("audit-trail", f"audit trail: {count(session.trail.length(), 'record')}")
+    trail = session.trail
+    if lost := trail.lost():
+        return warn("audit-trail", f"audit trail: records were lost: {lost}", hint="see `remesh audit verify`")
+    return ok("audit-trail", f"audit trail: {count(trail.length(), 'record')}")
 
 
 def parts(session: Session) -> Iterator[Check]:

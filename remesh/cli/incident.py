@@ -11,6 +11,8 @@ APART_SECONDS: Final = 300.0  # quiet for so long, and what comes next is anothe
 RECENT_SECONDS: Final = 60.0  # over which the rate of repairs is measured
 LEAST_SECONDS: Final = 2.0  # a burst within less says nothing of what comes
 REPAIRED: Final = frozenset({Action.NUDGE_OWNER, Action.RECREATE_POD, Action.WAIT_FOR_INJECTOR})
+# What is reported at first and repaired once somebody has mended its cause shows so by one of these.
+ON_ITS_WAY: Final = frozenset({RecordType.WAIT, RecordType.RELEASE, RecordType.INTENT})
 HEALED: Final = frozenset({Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY})
 OVER: Final = HEALED | {Result.OBSOLETE, Result.QUARANTINED, Result.REPORTED}
 
@@ -23,6 +25,7 @@ class _Chain:
     last: datetime
     mesh: str
     cause: str
+    counts: bool  # it was to be repaired
     result: str = ""
     ended: datetime | None = None  # when it was over, well or not
 
@@ -91,14 +94,16 @@ def _chains(records: Iterable[AuditRecord]) -> list[_Chain]:
     for record in records:
         chain = found.get(record.finding_id)
         if chain is None:
-            if record.type is RecordType.FINDING and record.action in REPAIRED:
-                found[record.finding_id] = _Chain(record.at, record.at, record.mesh, record.cause)
+            if record.type is RecordType.FINDING:
+                repaired = record.action in REPAIRED
+                found[record.finding_id] = _Chain(record.at, record.at, record.mesh, record.cause, repaired)
             continue
         chain.last = max(chain.last, record.at)
+        chain.counts |= record.type in ON_ITS_WAY
         result = str(record.details.get("result", "")) if record.type is RecordType.OUTCOME else ""
         if result in OVER:
             chain.result, chain.ended = result, record.at
-    return list(found.values())
+    return [chain for chain in found.values() if chain.counts]
 
 
 def _incident(group: list[_Chain], records: Iterable[AuditRecord]) -> Incident:

@@ -22,7 +22,8 @@ class Colour(StrEnum):
 
 def speaks_unicode(stream: TextIO | None = None) -> bool:
     """True if ticks, crosses and blocks arrive as such."""
-    encoding = (stream or sys.stdout).encoding or ""
+    # What redraws a terminal puts a stand-in before it that has no encoding of its own.
+    encoding = getattr(stream or sys.stdout, "encoding", None) or getattr(sys.__stdout__, "encoding", None) or ""
     return encoding.lower().replace("-", "").replace("_", "") in ("utf8", "utf16", "utf32", "utf8sig")
 
 

@@ -38,6 +38,13 @@ def test_without_anything_to_repair_there_was_no_incident() -> None:
     assert last_incident([gate(1), found("a", 2, Action.REPORT_ONLY)]) is None
 
 
+def test_what_is_reported_at_first_counts_once_it_waits() -> None:
+    trail = [found("a", 0, Action.REPORT_ONLY), record(RecordType.WAIT, 1, "a"), outcome("a", 9)]
+    incident = last_incident(trail)
+    assert incident is not None
+    assert (incident.objects, incident.healed) == (1, 1)
+
+
 def test_an_incident_from_the_first_finding_to_the_last_healed() -> None:
     trail = [found("a", 0), found("b", 10), gate(0, "closed"), gate(60), outcome("a", 62), outcome("b", 70)]
     incident = last_incident(trail)
