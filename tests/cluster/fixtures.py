@@ -34,6 +34,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         needed += build.PROGRAMS
     if any("istio_cluster" in getattr(item, "fixturenames", ()) for item in session.items):
         needed += build.ISTIO_PROGRAMS
+    if any("deploy_tools" in getattr(item, "fixturenames", ()) for item in session.items):
+        needed += build.DEPLOY_PROGRAMS
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with (
         capture.global_and_fixture_disabled() if capture else contextlib.nullcontext(),
@@ -99,6 +101,12 @@ def istio_cluster() -> Iterator[IstioCluster]:
 def istio_namespace(istio_cluster: IstioCluster) -> Iterator[str]:
     """As `meshed_namespace`, in the cluster that has Istio."""
     yield from _fresh_namespace(istio_cluster)
+
+
+@pytest.fixture(scope="session")
+def deploy_tools() -> None:
+    """helm and kubectl can be had; skips where they cannot."""
+    _require(build.unavailable_reason(build.DEPLOY_PROGRAMS))
 
 
 def require_control_plane() -> None:

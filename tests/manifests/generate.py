@@ -174,7 +174,7 @@ def _target(found: Object) -> Object:
 
 def _patch(before: Object, after: Object) -> Object:
     steps = _steps(before, after, "")
-    return {"target": _target(after), "patch": yaml.dump(steps, sort_keys=False, Dumper=_Blocks)}
+    return {"target": _target(after), "patch": yaml.dump(steps, sort_keys=False, Dumper=_Plain, width=120)}
 
 
 def _removal(found: Object) -> Object:
@@ -208,11 +208,15 @@ def _same_length(before: Any, after: Any) -> bool:
     return isinstance(before, list) and isinstance(after, list) and len(before) == len(after)
 
 
-class _Blocks(yaml.SafeDumper):
-    """Texts of several lines as blocks, and no aliases."""
+class _Plain(yaml.SafeDumper):
+    """Without aliases. For patches, whose last line break kustomize takes away: texts are quoted."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
+
+
+class _Blocks(_Plain):
+    """Texts of several lines as blocks."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:

@@ -2,6 +2,7 @@
 
 import subprocess
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,13 @@ def run(program: str, *arguments: str, stdin: str = "") -> str:
 
 def render(values: Mapping[str, Any], *more: str, release: str = "remesh", namespace: str = NAMESPACE) -> list[Object]:
     """What the chart makes of these values. Raises ToolFailed."""
-    given = yaml.safe_dump(dict(values))
+    return documents(_rendered(yaml.safe_dump(dict(values)), release, namespace, more))
+
+
+@lru_cache
+def _rendered(values: str, release: str, namespace: str, more: tuple[str, ...]) -> str:
     shape = ["template", release, str(CHART), "--namespace", namespace, "--kube-version", KUBE_VERSION, "--values", "-"]
-    return documents(run("helm", *shape, *more, stdin=given))
+    return run("helm", *shape, *more, stdin=values)
 
 
 def kustomize(overlay: Path) -> list[Object]:

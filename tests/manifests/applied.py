@@ -1,0 +1,101 @@
+"""Overlays on a real API server: applied with kubectl, and looked at through their ServiceAccounts' own tokens."""
+
+import json
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.cluster.api import Api
+from tests.cluster.cluster import RealCluster
+from tests.cluster.errors import ApiError
+from tests.manifests import tools
+from tests.manifests.tools import NAMESPACE, Object
+from tests.stack import wait_until
+
+TOKEN_SECONDS = 3600
+REFUSED = 403
+
+
+@contextmanager
+def applied(cluster: RealCluster, objects: list[Object]) -> Iterator[None]:
+    """These objects on the API server, server-side; afterwards they are deleted. Only the namespace stays."""
+    kubeconfig = f"--kubeconfig={cluster.kubeconfig}"
+    # The namespace comes first in the stream, as in `kubectl apply -k`.
+    tools.run("kubectl", kubeconfig, "apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    try:
+        _wait_for_admission(cluster, objects)
+        yield
+    finally:
+        text = yaml.safe_dump_all([each for each in objects if each["kind"] != "Namespace"])
+        tools.run("kubectl", kubeconfig, "delete", "--wait=false", "-f", "-", stdin=text)
+
+
+def _wait_for_admission(cluster: RealCluster, objects: list[Object]) -> None:
+    """The API server learns of its policies by a watch: poll until they are in force."""
+    if not tools.kinds(objects, "ValidatingAdmissionPolicy"):
+        return
+    watcher = account(cluster, "watcher")
+
+    def probe() -> bool:
+        body = pod("too-early")
+        try:
+            watcher.api.post("/api/v1/namespaces/default/pods", body)
+        except ApiError as error:
+            return error.status == REFUSED and "dry run" in str(error)
+        cluster.api.delete("/api/v1/namespaces/default/pods/too-early")
+        return False
+
+    wait_until(probe, "the admission policies are in force", 60)
+
+
+def pod(name: str, **metadata: Any) -> Object:
+    """A pod that Pod Security admits."""
+    container = {
+        "name": "app",
+        "image": "app",
+        "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
+    }
+    security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, **metadata},
+        "spec": {"containers": [container], "securityContext": security},
+    }
+
+
+@dataclass
+class Account:
+    """Calls under one ServiceAccount's token."""
+
+    name: str
+    api: Api
+    kubeconfig: Path
+    said: dict[str, str] = field(default_factory=dict)
+
+    def may(self, method: str, path: str, body: Any = None, **more: Any) -> bool:
+        """Make the call: True if it went through, or failed for another reason than a missing right."""
+        try:
+            self.api.request(method, path, body, **more)
+        except ApiError as error:
+            self.said[f"{method} {path}"] = str(error)
+            return error.status != REFUSED
+        return True
+
+
+def account(cluster: RealCluster, name: str) -> Account:
+    """A ServiceAccount of remesh's, by a token that the API server was asked for."""
+    path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/remesh-{name}/token"
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+    answer = cluster.api.post(path, {**body, "spec": {"expirationSeconds": TOKEN_SECONDS}})
+    config = json.loads(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": answer["status"]["token"]}
+    kubeconfig = cluster.kubeconfig.parent / f"account-{name}-{secrets.token_hex(4)}.kubeconfig"
+    kubeconfig.touch(mode=0o600)
+    kubeconfig.write_text(json.dumps(config))
+    return Account(name, Api.from_kubeconfig(kubeconfig), kubeconfig)
