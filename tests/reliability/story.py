@@ -1,0 +1,210 @@
+"""One incident, whole, with something going wrong in it: what there is, and what must hold in the end.
+
+The story: a namespace with a Deployment of which some pods came up bare, a StatefulSet and a lonely pod that did, one
+that opted out, a ReplicaSet and a Job that are refused, and a disruption budget. The injector comes back with remesh's
+processes at work; whatever a run does to them, they recover by themselves, and the invariants hold.
+"""
+
+import secrets
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from remesh.models import AuditRecord, RecordType
+from remesh.testbed import Fault, TestBed
+from tests.client import Client
+from tests.cluster import workloads as w
+from tests.cluster.errors import ApiError
+from tests.stack import Stack, wait_until
+
+WEB, WEB_BARE, MIN_WEB = 4, 2, 3
+BUDGET = "web-stays"
+OPTED_OUT = {"linkerd.io/inject": "disabled"}  # the test beds wear Linkerd's clothes unless told otherwise
+
+# What a run waits for when a process died, shortened: a release without outcome is released again after this long.
+POLICY = """
+[scope]
+namespaces = ["{namespace}"]
+[detection]
+silent_seconds = 3.0
+no_condition_seconds = 3.0
+[repair]
+bare_pods = true
+verify_seconds = 8.0
+release_deadline_seconds = 10.0
+cooldown_seconds = 2.0
+"""
+
+
+@dataclass
+class Story:
+    """The cluster's side of it."""
+
+    bed: TestBed
+    client: Client
+    stack: Stack
+    namespace: str
+    sound: dict[str, str] = field(default_factory=dict)  # UID → name of the pods that nobody may touch
+    bare: dict[str, str] = field(default_factory=dict)
+    fewest: int = WEB  # Ready pods of the Deployment at any look
+
+    def begin(self) -> None:
+        """Everything is broken as the story says; no process of remesh runs yet."""
+        wear, client, ns = self.bed.wear, self.client, self.namespace
+        client.change_webhooks(wear.configuration, failurePolicy="Ignore")
+        self.bed.heal()
+        client.create(ns, w.deployment("web", WEB - WEB_BARE))
+        client.create(ns, w.deployment("out", 1, annotations=OPTED_OUT))
+        wait_until(lambda: len(client.ready(ns)) == WEB - WEB_BARE + 1, "the sound pods are Ready")
+        self.sound = self._uids()
+        self.bed.inject_fault(Fault.NOT_INJECTING)
+        client.scale("Deployment", ns, "web", WEB)
+        client.create(ns, w.stateful_set("db", 2, parallel=True))
+        client.create(ns, w.pod("lonely"))
+        wait_until(lambda: len(client.ready(ns)) == WEB + 1 + 2 + 1, "the bare pods are Ready")
+        self.bare = {uid: name for uid, name in self._uids().items() if uid not in self.sound}
+        client.create(ns, w.disruption_budget(BUDGET, "web", MIN_WEB))
+        client.change_webhooks(wear.configuration, failurePolicy="Fail")
+        self.bed.heal()
+        self.bed.inject_fault(Fault.KILLED)
+        client.create(ns, w.replica_set("stuck", 2))
+        client.create(ns, w.job("report", 1))
+        client.wait_failing("ReplicaSet", ns, ["stuck"])
+        self.stack.policy(POLICY.format(namespace=ns))
+
+    def _uids(self) -> dict[str, str]:
+        return {p["metadata"]["uid"]: p["metadata"]["name"] for p in self.client.pods(self.namespace)}
+
+    # The end
+
+    def healed(self) -> bool:
+        """All that should have the sidecar has it and is Ready, and every finding has its end in the trail."""
+        pods = [p for p in self.client.pods(self.namespace) if "deletionTimestamp" not in p["metadata"]]
+        lacking = [p for p in pods if not p["metadata"]["name"].startswith("out-") and not self._fine(p)]
+        return len(pods) == WEB + 1 + 2 + 1 + 2 + 1 and not lacking and not self.open_findings()
+
+    def _fine(self, pod: dict[str, Any]) -> bool:
+        return w.is_injected(pod, self.bed.wear) and pod["metadata"]["name"] in self._ready
+
+    @property
+    def _ready(self) -> set[str]:
+        return set(self.client.ready(self.namespace))
+
+    def chains(self) -> dict[str, list[AuditRecord]]:
+        """The trail of this namespace's objects, by finding."""
+        found: dict[str, list[AuditRecord]] = {}
+        for record in self.stack.trail.read():
+            if record.finding_id and record.ref is not None and record.ref.namespace == self.namespace:
+                found.setdefault(record.finding_id, []).append(record)
+        return found
+
+    def open_findings(self) -> list[str]:
+        """Findings whose last word is not yet an outcome."""
+        return [key for key, chain in self.chains().items() if not _ended(chain)]
+
+    def violations(self) -> list[str]:
+        """What does not hold, in words; empty if all is well."""
+        return [*self._pods_hurt(), *self._chains_broken(), *self._left_behind()]
+
+    def _pods_hurt(self) -> Iterator[str]:
+        now = self._uids()
+        for uid, name in self.sound.items():
+            if uid not in now:
+                yield f"a sound or opted-out pod is gone: {name}"
+        if self.fewest < MIN_WEB:
+            yield f"the budget was broken: {self.fewest} of the Deployment's pods were Ready, {MIN_WEB} must be"
+        evicted = self._evictions()
+        for uid, times in evicted.items():
+            if times > 1:
+                yield f"evicted {times} times: {uid}"
+            if uid not in self.bare:
+                yield f"evicted, and was not bare: {uid}"
+
+    def _evictions(self) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for chain in self.chains().values():
+            for record in chain:
+                if record.type is RecordType.ACTION and record.code == "evicted" and record.ref is not None:
+                    found[record.ref.uid] = found.get(record.ref.uid, 0) + 1
+        return found
+
+    def _chains_broken(self) -> Iterator[str]:
+        proven: set[str] = set()
+        for key, chain in self.chains().items():
+            kinds = [record.type for record in chain]
+            if kinds[0] is not RecordType.FINDING:
+                yield f"{key}: begins with {kinds[0].value}"
+            for index, record in enumerate(chain):
+                if record.type is RecordType.ACTION and RecordType.INTENT not in kinds[:index]:
+                    yield f"{key}: an action without an intent before it"
+                if record.type is RecordType.INTENT and RecordType.DECISION not in kinds[:index]:
+                    yield f"{key}: an intent without a decision before it"
+                if record.type is RecordType.INTENT and record.code == "evict" and record.ref is not None:
+                    proven.add(record.ref.uid)
+                    if not str(record.details.get("dry_run")).startswith("sidecar"):
+                        yield f"{key}: an eviction whose dry run said {record.details.get('dry_run')!r}"
+            times = [record.at for record in chain]
+            if times != sorted(times):
+                yield f"{key}: its records are not in the order of their times"
+        gone = set(self.bare) - set(self._uids())
+        for uid in gone - proven:
+            if self.bare[uid] != "lonely":
+                yield f"gone without a proven intent: {self.bare[uid]}"
+
+    def _left_behind(self) -> Iterator[str]:
+        for owner in self.client.nudge_annotations(self.namespace):
+            yield f"an annotation was left on {owner}"
+
+
+def _ended(chain: list[AuditRecord]) -> bool:
+    last = max((i for i, r in enumerate(chain) if r.type in (RecordType.FINDING, RecordType.INTENT)), default=-1)
+    return any(record.type is RecordType.OUTCOME for record in chain[last + 1 :])
+
+
+@contextmanager
+def told(bed: TestBed, folder: Path) -> Iterator[Story]:
+    """A story in a namespace of its own, with a Redis of its own."""
+    client = Client(bed.kubeconfig)
+    namespace = f"story-{secrets.token_hex(4)}"
+    client.create_meshed_namespace(namespace, bed.wear)
+    stack = Stack(bed, folder)
+    try:
+        yield Story(bed, client, stack, namespace)
+    finally:
+        stack.stop()
+        bed.heal()
+        client.change_webhooks(bed.wear.configuration, failurePolicy=bed.wear.failure_policy)
+        client.delete_workloads(namespace)
+        with suppress(ApiError):
+            client.api.delete(w.path("PodDisruptionBudget", namespace, BUDGET))
+        client.close()
+
+
+class BudgetWatch:
+    """Looks at the Deployment all the time, for the fewest Ready pods that it had."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> "BudgetWatch":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(10)
+
+    def _look(self) -> None:
+        client = Client(self._story.bed.kubeconfig)
+        try:
+            while not self._stop.wait(0.05):
+                with suppress(ApiError, OSError):
+                    ready = [name for name in client.ready(self._story.namespace) if name.startswith("web-")]
+                    self._story.fewest = min(self._story.fewest, len(ready))
+        finally:
+            client.close()
