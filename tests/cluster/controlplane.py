@@ -246,6 +246,8 @@ def _apiserver(directory: Path, network: Network, tuning: Tuning) -> list[str]:
         "--enable-aggregator-routing=true",
         f"--audit-policy-file={directory}/audit-policy.json",
         f"--audit-log-path={directory}/audit.log",
+        # Nothing here resolves the names of nodes.
+        "--kubelet-preferred-address-types=InternalIP",
         "--profiling=false",
         *tuning.apiserver_arguments,
     ]
