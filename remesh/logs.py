@@ -5,9 +5,13 @@ Used by every process as `log = logs.get("watcher.gate")`, then `log.info("gate 
 
 import json
 import logging
+import re
 import sys
+import threading
 import time
-from typing import Any
+from typing import Any, Final
+
+_FINDING: Final = re.compile(r"\b(f-[0-9a-f]{12})\b")
 
 
 class Log:
@@ -63,10 +67,22 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        line.update(getattr(record, "pairs", {}))
+        pairs = getattr(record, "pairs", None)
+        line.update(_finding_in(line["message"]) if pairs is None else pairs)
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
         return json.dumps(line, default=str, ensure_ascii=True)
+
+
+def _finding_in(message: str) -> dict[str, str]:
+    """The finding that another library's line names: Celery's lines have the task's id, and that ends with it."""
+    found = _FINDING.search(message)
+    return {"finding": found.group(1)} if found else {}
+
+
+def json_line(logger: str, message: str) -> str:
+    """One line for what is said past all logging."""
+    return json.dumps({"at": _stamp(time.time()), "level": "info", "logger": logger, "message": message})
 
 
 def _stamp(seconds: float) -> str:
@@ -85,6 +101,25 @@ def _escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
+
+
+def take_over(style: str) -> None:
+    """Other libraries' warnings, Python's own, and errors that nobody catches: as log lines, too.
+
+    For a process that is remesh's from end to end; `configure` comes before.
+    """
+    ours = logging.getLogger("remesh").handlers
+    root = logging.getLogger()
+    root.handlers[:] = ours
+    root.setLevel(logging.WARNING)
+    logging.captureWarnings(capture=True)
+    if style == "json":  # a traceback as one line is for machines; people read Python's own more easily
+        sys.excepthook = lambda *error: _uncaught(error)
+        threading.excepthook = lambda failed: _uncaught((failed.exc_type, failed.exc_value, failed.exc_traceback))
+
+
+def _uncaught(error: Any) -> None:
+    logging.getLogger("remesh").error("an error that nobody expected", exc_info=error)
 
 
 def get(name: str) -> Log:

@@ -45,6 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         settings = get_settings()
         logs.configure(style=settings.log_format, level=settings.log_level)
+        logs.take_over(settings.log_format)
         policy = load_policy(settings.policy)
         if options.observe:
             policy = policy.model_copy(update={"mode": Mode.OBSERVE})

@@ -22,6 +22,7 @@ from remesh.queue import make_app
 from remesh.settings import Settings, read_settings
 from workers.context import ContextSource, build_context
 from workers.owed import Sweeper
+from workers.quiet import only_log_lines
 from workers.revocation import is_revoked
 from workers.seeing import BrokerPort, Seeing
 from workers.tasks import register, revoked_before_start
@@ -80,18 +81,21 @@ def configure_logs(loglevel: int = logging.INFO, logfile: str | None = None, **_
         to_file = logging.FileHandler(logfile, encoding="utf-8")
         to_file.setFormatter(ours.handlers[0].formatter)
         ours.handlers[:] = [to_file]
+    logs.take_over(_settings.log_format)
     for name in ("celery", "kombu", "py.warnings"):
         theirs = logging.getLogger(name)
         theirs.handlers[:] = ours.handlers
         theirs.setLevel(loglevel or logging.INFO)
         theirs.propagate = False
-    logging.captureWarnings(capture=True)
 
 
 @signals.celeryd_init.connect(weak=False)
-def check_before_start(**_: Any) -> None:
+def check_before_start(instance: Any, **_: Any) -> None:
     """A worker that could not repair anything does not start: it would take tasks and lose them."""
     logs.configure(style=_settings.log_format, level=_settings.log_level)
+    logs.take_over(_settings.log_format)
+    if _settings.log_format == "json":
+        only_log_lines(instance)
     try:
         _see()
         tracing.start(_settings, "worker")
