@@ -85,7 +85,7 @@ def _show(checks: "Iterable[Check]", *, wide: bool) -> "list[Check]":
     """Each line as its answer comes in; returns them all."""
     from remesh.cli.check_catalogue import link
     from remesh.cli.render import line
-    from remesh.cli.terminal import Colour, coloured
+    from remesh.cli.terminal import Colour, coloured, fitted
     from remesh.cli.text import plain
 
     group, found = "", []
@@ -93,10 +93,10 @@ def _show(checks: "Iterable[Check]", *, wide: bool) -> "list[Check]":
         if each.group != group:
             line(("\n" if group else "") + coloured(plain(each.group), Colour.BOLD))
             group = each.group
-        for number, text in enumerate(_fitted(plain(each.text), 4)):
+        for number, text in enumerate(fitted(plain(each.text), 4)):
             line(f"    {text}" if number else f"  {mark(each)} {text}")
         if each.wants_attention:
-            for text in _fitted(plain(each.hint), 6):
+            for text in fitted(plain(each.hint), 6):
                 line(f"      {text}")
         if each.wants_attention or wide:
             line(coloured(f"      see {link(each.id)}", Colour.DIM))
@@ -104,17 +104,6 @@ def _show(checks: "Iterable[Check]", *, wide: bool) -> "list[Check]":
         found.append(each)
     line("\n" + summary(found))
     return found
-
-
-def _fitted(text: str, indent: int) -> list[str]:
-    """On a terminal the lines that fit its width beside the indent; elsewhere one line, for grep."""
-    from shutil import get_terminal_size
-    from textwrap import wrap
-
-    if not sys.stdout.isatty():
-        return [text]
-    room = max(get_terminal_size().columns - indent, 20)
-    return wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def mark(each: "Check") -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("INJECTOR", "MESH", "GATE", "SINCE", "READY", "DRY-RUN", "WINDOW", "IN-FLIGHT", "WAITING", "BRAKE", "REASON")
 BAR = 30  # characters
+NAME = 13  # characters
 QUARANTINES_SHOWN = 5
 AGAIN_SECONDS = 2.0
 
@@ -91,26 +92,20 @@ def _say_lost(error: Exception) -> None:
 
 
 def _show(document: dict[str, Any]) -> None:
-    from remesh.cli.render import Table, line, print_table, say
+    from remesh.cli.render import Table, line, print_table
     from remesh.cli.session import utc_now
-    from remesh.cli.terminal import Colour, coloured
+    from remesh.cli.terminal import Colour, coloured, fitted
+    from remesh.cli.text import plain
 
     now = utc_now()
     for name, text in _rows(document, now):
-        if name.isupper() or text.startswith("NONE"):
-            line(coloured(_safe(f"{name:<13}{text}"), Colour.RED))
-        else:
-            say(f"{name:<13}{text}")
+        colours = [Colour.RED] if name.isupper() or text.startswith("NONE") else []
+        for number, piece in enumerate(fitted(plain(text), NAME)):
+            line(coloured(f"{'' if number else name:<{NAME}}{piece}".rstrip(), *colours))
     gates = document["gates"]
     if gates:
         line()
         print_table(Table(COLUMNS, [_gate_row(gate, now) for gate in gates]))
-
-
-def _safe(text: str) -> str:
-    from remesh.cli.text import plain
-
-    return plain(text)
 
 
 def _rows(document: dict[str, Any], now: datetime) -> "Iterator[tuple[str, str]]":

@@ -4,7 +4,7 @@ from collections import Counter
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from remesh.cli.incident import last_incident, pace
+from remesh.cli.incident import Incident, last_incident, pace
 from remesh.cli.session import Session, utc_now
 from remesh.ledger import GateState, OpenFinding, Quarantine
 from remesh.models import AuditRecord
@@ -85,7 +85,7 @@ def _repairs(states: Counter[str], records: list[AuditRecord], gates: list[dict[
     """What is still to do, and when it will be done if it goes on as within the last minute."""
     left = sum(states[state] for state in TO_REPAIR)
     incident = last_incident(records)
-    done = incident.healed if incident is not None and left else 0
+    done = _done(incident, left) if incident is not None and left else 0
     wanted = [gate for gate in gates if gate["waiting"] or gate["in_flight"]] or gates
     told = pace(records, left, utc_now(), gate_open=any(gate["open"] for gate in wanted) or not gates)
     return {
@@ -98,6 +98,11 @@ def _repairs(states: Counter[str], records: list[AuditRecord], gates: list[dict[
         "eta_seconds": told.eta_seconds,
         "eta_unknown": told.why_unknown,
     }
+
+
+def _done(incident: Incident, left: int) -> int:
+    """Ledger and trail are read one after the other, and repairs go on meanwhile: together they never exceed all."""
+    return min(incident.healed, incident.objects - left) if left < incident.objects else 0
 
 
 def _incident(records: list[AuditRecord]) -> dict[str, Any] | None:

@@ -8,6 +8,8 @@ import sys
 from enum import StrEnum
 from typing import TextIO
 
+LEAST_ROOM = 20  # characters: what is narrower wraps by itself
+
 
 class Colour(StrEnum):
     """The few that are used, as SGR parameters (ECMA-48)."""
@@ -49,3 +51,14 @@ def bar(part: int, total: int, width: int, stream: TextIO | None = None) -> str:
     full, rest = ("█", "░") if speaks_unicode(stream) else ("#", ".")
     length = width * min(part, total) // max(total, 1)
     return full * length + rest * (width - length)
+
+
+def fitted(text: str, indent: int) -> list[str]:
+    """On a terminal the lines that fit its width beside the indent; elsewhere one line, for grep."""
+    from shutil import get_terminal_size
+    from textwrap import wrap
+
+    if not sys.stdout.isatty():
+        return [text]
+    room = max(get_terminal_size().columns - indent, LEAST_ROOM)
+    return wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
