@@ -29,6 +29,7 @@ from remesh.objects import OwnerReference, Pod, Workload
 from remesh.observe import View
 from remesh.policy import Policy, WindowPolicy, load_policy
 from remesh.settings import Settings
+from workers.announce import Announce, Announcer, say_nothing
 from workers.recent import Recent
 from workers.trust import Memory
 
@@ -210,6 +211,7 @@ class RepairContext:
     """True once a person has revoked the task of this id, as Flower does it."""
     memory: Memory = field(default_factory=Memory)
     meter: Meter = NOBODY
+    announce: Announce = say_nothing
     signing_key: bytes = field(
         default=b"", repr=False
     )  # empty: a manifest in Redis is believed by its own process only
@@ -231,6 +233,7 @@ def build_context(settings: Settings, meter: Meter = NOBODY) -> RepairContext:
         probe=_prober(cluster, policy, meter),
         trail=MeteredTrail(redis, settings.cluster, settings.key_prefix, meter),
         meter=meter,
+        announce=Announcer(client, meter) if settings.kubernetes_events else say_nothing,
         ledger=Ledger(redis, settings.cluster, settings.key_prefix),
         policy=policy,
         profiles=profiles,

@@ -12,6 +12,7 @@ from remesh.errors import BrokerError
 from remesh.fingerprint import ENDED, ENDED_BECAUSE, is_outdated
 from remesh.ledger import Quarantine
 from remesh.models import Action, Decision, Outcome, RecordType, RepairRequest, Result
+from remesh.policy import Mode
 from workers.chain import Chain
 from workers.context import RepairContext, Step, reached
 from workers.verdicts import NOT_READY_YET, NOT_REPLACED, Verdict
@@ -49,6 +50,7 @@ class Ending:
         reached(Step.OUTCOME_WRITTEN)
         self._quietly(self._settle, outcome)
         self._quietly(self._tell_window, outcome)
+        self._announce(outcome)
         log.info(
             "repair ended",
             finding=outcome.finding_id,
@@ -59,6 +61,13 @@ class Ending:
             ready=outcome.ready,
         )
         return outcome
+
+    def _announce(self, outcome: Outcome) -> None:
+        """On the owner, if that is asked for, and where remesh writes at all."""
+        policy, ref = self._ctx.policy, self._request.ref
+        if policy.mode is Mode.OBSERVE or policy.scope.bars(ref.namespace):
+            return
+        self._ctx.announce(self._chain.owner or ref, ref, outcome)
 
     def settle_again(self, outcome: Outcome) -> None:
         """The outcome was written by a worker that may have died before it told the ledger."""
