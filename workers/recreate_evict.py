@@ -24,8 +24,8 @@ from workers.recreate_share import goes_first, held_back, room
 from workers.recreate_verify import Seen, Sight, wait
 from workers.verdicts import Verdict
 
-# Age up to which a list of an owner's pods will do. A thousand pods are 6 MB, and with a list for each eviction the cost
-# grows with the square. What other workers do meanwhile, the slots tell; what a kubelet does, comes later than this.
+# Age up to which a list of an owner's pods will do. A thousand pods are 6 MB, and with a list for each eviction the
+# cost grows with the square. What other workers do meanwhile the slots tell; what kubelets say is older than this.
 PODS_SECONDS: Final = 0.5
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0

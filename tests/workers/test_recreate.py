@@ -7,7 +7,7 @@ import pytest
 
 from remesh.errors import ClusterUnreachable, Conflict, Forbidden, NotFound, Rejected, Throttled
 from remesh.models import RecordType, Result
-from remesh.objects import Container, LabelSelector, OwnerReference, PodTemplate
+from remesh.objects import Container, LabelSelector, OwnerReference, Pod, PodTemplate, Workload
 from tests.workers import recreate_doubles as d
 from tests.workers.doubles import FINDING, REFUSED
 from workers.repair import repair
@@ -216,8 +216,27 @@ def test_a_pod_of_a_custom_kind_needs_the_policys_word_and_a_sibling() -> None:
     assert world.cluster.evicted == []
 
     world.cluster.add(d.a_pod(1, marked=True, owner=world.cluster.main))
+    world.clock.sleep(1.0)  # a list of its owner's pods is believed for less
     assert repair(d.a_request(attempt=3), world.ctx).result is Result.HEALED
     world.redis.close()
+
+
+def test_an_owners_pods_are_listed_once_for_those_that_go_in_the_same_moment(
+    world: d.PodWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.use({"repair": {"share": 1.0}})
+    world.cluster.add(d.a_pod(1, owner=world.cluster.main))
+    listed: list[str] = []
+    pods_of = world.cluster.pods_of
+
+    def noted(workload: Workload) -> list[Pod]:
+        listed.append(workload.metadata.name)
+        return pods_of(workload)
+
+    monkeypatch.setattr(world.cluster, "pods_of", noted)
+
+    assert [repair(d.a_request(number), world.ctx).result for number in (0, 1)] == [Result.HEALED] * 2
+    assert len(listed) == 3  # before both, after the first, after the second
 
 
 def test_an_owner_without_a_template_proves_nothing(world: d.PodWorld) -> None:
