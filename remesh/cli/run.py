@@ -166,7 +166,10 @@ def _start_all(processes: "Processes", session: "Session", policy: "Policy", *, 
     if policy != session.policy:  # for the worker, too: it may get a repair that a person asks for
         environment["REMESH_POLICY"] = str(write_policy(policy, session.data_folder / "policy-of-run.toml"))
     worker = (*WORKER, "--concurrency", str(concurrency), "--loglevel", "INFO")
-    processes.start_python("worker", worker, environment)
+    # On one host each needs a port of its own: the watcher has the usual one, the worker the next.
+    port = session.settings.metrics_port
+    beside = {"REMESH_METRICS_PORT": str(port + 1 if 0 < port < 65535 else 0)}
+    processes.start_python("worker", worker, {**environment, **beside})
     processes.start_python("watcher", WATCHER, environment)
     if flower:
         start_flower(processes, environment)

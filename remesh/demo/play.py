@@ -116,7 +116,7 @@ class Play:
         return Settings(cluster=CLUSTER, kubeconfig=self._bed.kubeconfig, redis_url=SecretStr(url), policy=policy)
 
     def _start_processes(self) -> None:
-        environment = environment_of(self._settings)
+        environment = environment_of(self._settings) | {"REMESH_METRICS_PORT": "0"}  # for a minute nobody scrapes it
         self._processes = self._exits.enter_context(Processes(self._log))
         self.screen.step("Starting the watcher, a Celery worker and an embedded Valkey …")
         worker = self._processes.start_python("worker", (*WORKER, "--loglevel", "INFO"), environment)
