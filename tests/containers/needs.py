@@ -42,17 +42,21 @@ def unavailable_reason(commands: Iterable[str] = ENGINE_COMMANDS) -> str | None:
             command(name)
     except Unavailable as error:
         return str(error)
-    return None
+    return build.unavailable_reason(build.PROGRAMS + programs())
+
+
+def programs() -> tuple[build.Program, ...]:
+    """What Go builds for them."""
+    return COMPOSE_PROGRAMS + real_node.NODE_PROGRAMS + build.DEPLOY_PROGRAMS
 
 
 def make_everything(say: TextIO = sys.stderr) -> dict[str, Path]:
     """Everything that takes minutes the first time, by name. Raises `Unavailable` or `BinariesUnavailable`."""
     from tests.containers import images
 
-    programs = COMPOSE_PROGRAMS + real_node.NODE_PROGRAMS + build.DEPLOY_PROGRAMS
     folder = images.root_file_systems(say)
     version = (folder / "version").read_text(encoding="utf-8")
-    return {"base images": folder, "wheels": images.wheels(version, say), **build.ensure(programs, out=say)}
+    return {"base images": folder, "wheels": images.wheels(version, say), **build.ensure(programs(), out=say)}
 
 
 @contextmanager
