@@ -1,5 +1,6 @@
 """Checks of the configuration, the API server and the rights. Used by `remesh.cli.checks`."""
 
+import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,6 +11,8 @@ from remesh.cli.session import Session, utc_now
 from remesh.errors import RemeshError
 from remesh.policy import Mode, Policy
 from remesh.redisdb import CLOCK_SKEW_SECONDS
+from watcher.leader import LEASE_NAME
+from watcher.shard import parse_shard
 
 RIGHT_THREADS = 8
 _WATCHED = (
@@ -43,6 +46,8 @@ class Right:
     resource: str
     subresource: str = ""
     namespace: str = ""
+    name: str = ""
+    scoped: bool = False  # needed only where the policy's scope lets remesh act
 
     def __str__(self) -> str:
         name = self.resource + (f"/{self.subresource}" if self.subresource else "")
@@ -52,14 +57,23 @@ class Right:
 OBSERVE = (
     *(Right(verb, group, resource) for group, resource in _WATCHED for verb in ("list", "watch")),
     *(Right("get", group, resource) for group, resource in (*_NUDGED, ("", "namespaces"))),
-    Right("create", "", "pods"),  # for the dry run: RBAC does not tell one from the other
+    Right("create", "", "pods", scoped=True),  # for the dry run: RBAC does not tell one from the other
 )
 REPAIR = (
-    *(Right("patch", group, resource) for group, resource in _NUDGED),
-    Right("create", "", "pods", "eviction"),
+    *(Right("patch", group, resource, scoped=True) for group, resource in _NUDGED),
+    Right("create", "", "pods", "eviction", scoped=True),
     Right("list", "policy", "poddisruptionbudgets"),
 )
 IMPERSONATE = (Right("impersonate", "", "serviceaccounts", namespace="kube-system"),)
+_LEASES = ("coordination.k8s.io", "leases")
+EVENTS = (Right("create", "", "events", scoped=True), Right("patch", "", "events", scoped=True))
+_WORDS = {
+    "rights-observe": "rights for mode observe",
+    "rights-repair": "rights for mode repair",
+    "rights-impersonate": "rights to impersonate controllers",
+    "rights-events": "rights for Kubernetes Events",
+    "rights-lease": "rights to the Lease of the leader",
+}
 
 
 def configuration(session: Session) -> Iterator[Check]:
@@ -103,26 +117,49 @@ def clock_check(theirs: datetime, ours: datetime) -> Check:
 
 def rights(session: Session) -> list[Check]:
     """What RBAC grants whoever asks, by mode. The rights of watcher and workers are their own ServiceAccounts'."""
-    policy = session.policy
-    wanted = {"rights-observe": OBSERVE, "rights-repair": REPAIR}
-    if policy.repair.impersonate_controller:
-        wanted["rights-impersonate"] = IMPERSONATE
+    wanted = _wanted(session)
     try:
         with ThreadPoolExecutor(RIGHT_THREADS) as pool:
             granted = {name: list(pool.map(lambda right: _may(session, right), each)) for name, each in wanted.items()}
     except RemeshError as error:
         return [failure("rights-observe", error)]
-    return [_rights(name, each, granted[name], policy) for name, each in wanted.items()]
+    return [_rights(name, each, granted[name], session.policy) for name, each in wanted.items()]
+
+
+def _wanted(session: Session) -> dict[str, tuple[Right, ...]]:
+    """What is needed with these settings and this policy."""
+    settings = session.settings
+    wanted = {"rights-observe": OBSERVE, "rights-repair": REPAIR}
+    if session.policy.repair.impersonate_controller:
+        wanted["rights-impersonate"] = IMPERSONATE
+    if settings.kubernetes_events:
+        wanted["rights-events"] = EVENTS
+    if settings.leader_election:
+        place = settings.lease_namespace or os.environ.get("POD_NAMESPACE") or session.access.namespace
+        named = (Right(verb, *_LEASES, "", place, lease_name(settings.shard)) for verb in ("get", "update"))
+        wanted["rights-lease"] = (Right("create", *_LEASES, "", place), *named)
+    return wanted
+
+
+def lease_name(shard: str | None) -> str:
+    """Of the whole cluster's watchers, or of the shard's `i/N`."""
+    part = parse_shard(shard)
+    return LEASE_NAME if part.is_whole else f"{LEASE_NAME}-{part.index}"
 
 
 def _may(session: Session, right: Right) -> bool:
-    return session.cluster.can_i(
-        right.verb, right.group, right.resource, right.namespace or None, right.subresource or None
+    """In the policy's namespaces where it names some: such rights are then bound there and not in the cluster."""
+    scope = session.policy.scope.namespaces if right.scoped else ()
+    places = scope or (right.namespace or None,)
+    ask = session.cluster.can_i
+    return all(
+        ask(right.verb, right.group, right.resource, each, right.subresource or None, name=right.name or None)
+        for each in places
     )
 
 
 def _rights(name: str, wanted: tuple[Right, ...], granted: list[bool], policy: Policy) -> Check:
-    what = "rights to impersonate controllers" if name == "rights-impersonate" else f"rights for mode {name[7:]}"
+    what = _WORDS[name]
     missing = [str(right) for right, has in zip(wanted, granted, strict=True) if not has]
     if not missing:
         return ok(name, f"{what}: all {len(wanted)}")

@@ -35,6 +35,8 @@ CATALOGUE: Final[dict[str, Entry]] = {
     "rights-observe": Entry(RIGHTS, "grant them by a ClusterRole and a ClusterRoleBinding"),
     "rights-repair": Entry(RIGHTS, 'grant them by a ClusterRole and a ClusterRoleBinding, or set mode = "observe"'),
     "rights-impersonate": Entry(RIGHTS, "grant impersonate, or set repair.impersonate_controller = false"),
+    "rights-events": Entry(RIGHTS, "grant them, or set REMESH_KUBERNETES_EVENTS=false"),
+    "rights-lease": Entry(RIGHTS, "grant them by a Role in the Lease's namespace, or run one watcher without election"),
     "injectors-found": Entry(
         INJECTORS, "install a mesh, or describe its webhook in a profile in the folder given with --meshes"
     ),
@@ -60,6 +62,7 @@ CATALOGUE: Final[dict[str, Entry]] = {
     "broker-eviction": Entry(BROKER, "start it with `--maxmemory-policy noeviction`"),
     "broker-memory": Entry(BROKER, "raise maxmemory, or export and shorten the trail: `remesh audit prune`"),
     "broker-clock": Entry(BROKER, "run a time service, such as chrony, on both"),
+    "task-broker": Entry(BROKER, "see that REMESH_BROKER_URL is right, and the same for watcher and workers"),
     "audit-trail": Entry(BROKER, "mend Redis first: nothing is repaired while the trail cannot be written"),
     "watcher": Entry(PARTS, "start one: `python -m watcher`; or `remesh run`, which brings watcher and worker"),
     "watcher-synced": Entry(PARTS, "wait for its first lists; if it lasts, read the watcher's log"),

@@ -4,6 +4,7 @@ import http.client
 from collections.abc import Iterator
 from typing import Final
 
+from remesh.brokers import Report, broker_report
 from remesh.cli.checks import Check, fail, guarded, ok, skip, warn
 from remesh.cli.session import Session
 from remesh.cli.text import count, one_line
@@ -26,7 +27,18 @@ def broker(session: Session) -> list[Check]:
         return [fail("broker-access", str(error), exit_code=error.exit_code)]
     allowed = session.settings.allow_unsafe_broker
     found = [ok("broker-access", f"{report.place}: {report.server} {report.version}")]
-    return [*found, *report_checks(report, allow_unsafe=allowed), *guarded("audit-trail", lambda: [_trail(session)])]
+    found += report_checks(report, allow_unsafe=allowed)
+    if session.settings.broker != session.settings.redis_url.get_secret_value():
+        found += guarded("task-broker", lambda: [_task_broker(broker_report(session.settings), allow_unsafe=allowed)])
+    return [*found, *guarded("audit-trail", lambda: [_trail(session)])]
+
+
+def _task_broker(report: Report, *, allow_unsafe: bool) -> Check:
+    """The broker of the tasks, where it is another server than the trail's."""
+    where = f"tasks through {report.place}: {report.server} {report.version}"
+    if report.problems:
+        return _safe("task-broker", f"{where}: {'; '.join(report.problems)}", where, allow_unsafe)
+    return warn("task-broker", f"{where}: {report.warnings[0]}") if report.warnings else ok("task-broker", where)
 
 
 def report_checks(report: BrokerReport, *, allow_unsafe: bool = False) -> Iterator[Check]:

@@ -147,11 +147,19 @@ class Cluster:
         return [each["metadata"]["name"] for each in found if selects(each.get("spec", {}).get("selector"), pod)]
 
     def can_i(
-        self, verb: str, group: str, resource: str, namespace: str | None = None, subresource: str | None = None
+        self,
+        verb: str,
+        group: str,
+        resource: str,
+        namespace: str | None = None,
+        subresource: str | None = None,
+        *,
+        name: str | None = None,
     ) -> bool:
-        """True if RBAC allows it to whoever asks."""
+        """True if RBAC allows it to whoever asks; on the object of that name only, where one is given."""
         attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace or ""}
         attributes |= {"subresource": subresource} if subresource else {}
+        attributes |= {"name": name} if name else {}
         body = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectAccessReview",

@@ -2,15 +2,17 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from remesh.cli.check_access import clock_check
+from remesh.cli.check_access import clock_check, lease_name
 from remesh.cli.check_catalogue import CATALOGUE, link
 from remesh.cli.check_parts import report_checks, watchers
 from remesh.cli.checks import State
+from remesh.embedded import EmbeddedRedis
 from remesh.presence import Role, WatcherSeen
 from remesh.redisdb import BrokerReport
 from remesh.sim import SimCluster
@@ -137,3 +139,37 @@ def test_a_port_of_another_program_is_no_metrics(remesh: Remesh, redis_url: str,
     document = json.loads(remesh("check", "--kubeconfig", sim.kubeconfig, "-o", "json").out)
     states = {each["name"]: each["state"] for each in document["items"]}
     assert (states["metrics"], states["watcher"], states["workers"]) == ("warning", "warning", "warning")
+
+
+def test_rights_are_asked_for_where_settings_and_scope_need_them(
+    remesh: Remesh, sim: SimCluster, tmp_path: Path
+) -> None:
+    policy = tmp_path / "policy.toml"
+    policy.write_text('[scope]\nnamespaces = ["shop"]\n[repair]\nimpersonate_controller = true\n')
+    remesh.set(REMESH_POLICY=policy, REMESH_LEADER_ELECTION="true", REMESH_KUBERNETES_EVENTS="true", REMESH_SHARD="1/2")
+    sim.refuse("update", "leases")
+    try:
+        document = json.loads(remesh("check", "--kubeconfig", sim.kubeconfig, "-o", "json").out)
+    finally:
+        sim.router.refused.clear()
+    found = {each["name"]: (each["state"], each["text"]) for each in document["items"]}
+    assert found["rights-lease"] == (
+        "failed",
+        "rights to the Lease of the leader: missing update leases.coordination.k8s.io",
+    )
+    assert found["rights-events"][0] == found["rights-impersonate"][0] == found["rights-repair"][0] == "ok"
+    assert lease_name("1/2") == "remesh-watcher-1"
+    assert lease_name(None) == "remesh-watcher"
+
+
+def test_a_broker_of_its_own_is_looked_at_too(remesh: Remesh, redis_url: str, sim: SimCluster, tmp_path: Path) -> None:
+    server = EmbeddedRedis(tmp_path / "tasks").start()
+    remesh.set(REMESH_REDIS_URL=redis_url, REMESH_BROKER_URL=server.url)
+    try:
+        document = json.loads(remesh("check", "--kubeconfig", sim.kubeconfig, "-o", "json").out)
+    finally:
+        server.stop()
+    (each,) = [item for item in document["items"] if item["name"] == "task-broker"]
+    assert (each["state"], "tasks through Redis at" in each["text"]) == ("ok", True)
+    gone = json.loads(remesh("check", "--kubeconfig", sim.kubeconfig, "-o", "json").out)
+    assert {item["name"]: item["state"] for item in gone["items"]}["task-broker"] == "failed"
