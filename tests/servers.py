@@ -74,6 +74,36 @@ class Server:
             self.popen.wait()
 
 
+def certificates(folder: Path) -> None:
+    """An authority, one certificate of it for each side, and an authority that issued neither."""
+    ca = authority()
+    (folder / "ca.pem").write_text(pem(ca.certificate))
+    (folder / "other-ca.pem").write_text(pem(authority().certificate))
+    for name in ("server", "client"):
+        certificate, key = issue(ca, "server.test")
+        (folder / f"{name}.pem").write_text(certificate)
+        (folder / f"{name}.key").write_text(key)
+
+
+def parameters(folder: Path, ca: str = "ca.pem") -> dict[str, str]:
+    """The TLS parameters of a client's URL."""
+    names = {"ssl_ca_certs": ca, "ssl_certfile": "client.pem", "ssl_keyfile": "client.key"}
+    return {key: str(folder / name) for key, name in names.items()}
+
+
+def as_query(pairs: dict[str, str]) -> str:
+    return "&".join(f"{key}={quote(value, safe='/')}" for key, value in pairs.items())
+
+
+_TLS = """
+tls-cert-file {folder}/server.pem
+tls-key-file {folder}/server.key
+tls-ca-cert-file {folder}/ca.pem
+tls-auth-clients yes
+tls-replication yes
+"""
+
+
 @dataclass
 class GuardedRedis(Server):
     """Redis with TLS for both sides, a user of its own for remesh, and none for anybody else."""
@@ -85,7 +115,7 @@ class GuardedRedis(Server):
     def start(self) -> "GuardedRedis":
         need(shutil.which("redis-server"), "redis-server")
         self.folder.mkdir(parents=True, exist_ok=True)
-        self._certificates()
+        certificates(self.folder)
         digest = sha256(PASSWORD.encode()).hexdigest()
         (self.folder / "users.acl").write_text(
             f"user default off\nuser admin on >admin ~* &* +@all\nuser {self.user} on #{digest} {self.rules}\n"
@@ -94,10 +124,7 @@ class GuardedRedis(Server):
 bind 127.0.0.1
 port 0
 tls-port {self.port}
-tls-cert-file {self.folder}/server.pem
-tls-key-file {self.folder}/server.key
-tls-ca-cert-file {self.folder}/ca.pem
-tls-auth-clients yes
+{_TLS.format(folder=self.folder)}
 aclfile {self.folder}/users.acl
 dir {self.folder}
 appendonly yes
@@ -108,26 +135,12 @@ maxmemory-policy noeviction
         wait_until(lambda: _answers(self.admin()), "redis with TLS", 30)
         return self
 
-    def _certificates(self) -> None:
-        ca = authority()
-        (self.folder / "ca.pem").write_text(pem(ca.certificate))
-        (self.folder / "other-ca.pem").write_text(pem(authority().certificate))
-        for name in ("server", "client"):
-            certificate, key = issue(ca, "redis.test")
-            (self.folder / f"{name}.pem").write_text(certificate)
-            (self.folder / f"{name}.key").write_text(key)
-
     def files(self, ca: str = "ca.pem") -> dict[str, str]:
-        return {
-            "ssl_ca_certs": str(self.folder / ca),
-            "ssl_certfile": str(self.folder / "client.pem"),
-            "ssl_keyfile": str(self.folder / "client.key"),
-        }
+        return parameters(self.folder, ca)
 
     def url(self, *, user: str = "", password: str = PASSWORD, host: str = "127.0.0.1", **files: str) -> str:
-        query = "&".join(f"{key}={quote(value, safe='/')}" for key, value in (files or self.files()).items())
         login = f"{user or self.user}:{quote(password, safe='')}"
-        return f"rediss://{login}@{host}:{self.port}/0?{query}"
+        return f"rediss://{login}@{host}:{self.port}/0?{as_query(files or self.files())}"
 
     def admin(self) -> "redis.Redis":
         return redis.Redis.from_url(self.url(user="admin", password="admin"), decode_responses=True)
@@ -141,7 +154,7 @@ def _answers(client: "redis.Redis") -> bool:
 
 _NODE = """
 bind 127.0.0.1
-port {port}
+{listen}
 dir {folder}
 requirepass {secret}
 masterauth {secret}
@@ -153,7 +166,7 @@ repl-diskless-sync-delay 0
 
 _SENTINEL = """
 bind 127.0.0.1
-port {port}
+{listen}
 dir {folder}
 requirepass {secret}
 sentinel monitor mymaster 127.0.0.1 {primary} 2
@@ -172,9 +185,12 @@ class Sentinels:
     nodes: list[Server] = field(default_factory=list)
     sentinels: list[Server] = field(default_factory=list)
     secret: str = "sesame"
+    tls: bool = False
 
     def start(self) -> "Sentinels":
         need(shutil.which("redis-server") and shutil.which("redis-sentinel"), "redis-server and redis-sentinel")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        certificates(self.folder)
         self.ports = [free_port() for _ in range(2)]
         self.sentinel_ports = [free_port() for _ in range(3)]
         for number, port in enumerate(self.ports):
@@ -189,7 +205,8 @@ class Sentinels:
     def _start(self, program: str, name: str, template: str, port: int) -> Server:
         server = Server(self.folder / name)
         server.folder.mkdir(parents=True, exist_ok=True)
-        text = template.format(port=port, folder=server.folder, secret=self.secret, primary=self.ports[0])
+        listen = f"port 0\ntls-port {port}\n{_TLS.format(folder=self.folder)}" if self.tls else f"port {port}"
+        text = template.format(listen=listen, folder=server.folder, secret=self.secret, primary=self.ports[0])
         (server.folder / "server.conf").write_text(text)
         server.spawn(program, "server.conf")
         return server
@@ -197,10 +214,13 @@ class Sentinels:
     @property
     def url(self) -> str:
         hosts = ",".join(f"127.0.0.1:{port}" for port in self.sentinel_ports)
-        return f"sentinel://:{self.secret}@{hosts}/0?master=mymaster&sentinel_password={self.secret}"
+        scheme, files = ("sentinels", f"&{as_query(parameters(self.folder))}") if self.tls else ("sentinel", "")
+        return f"{scheme}://:{self.secret}@{hosts}/0?master=mymaster&sentinel_password={self.secret}{files}"
 
     def node(self, port: int) -> "redis.Redis":
-        return redis.Redis(host="127.0.0.1", port=port, password=self.secret, decode_responses=True)
+        scheme, files = ("rediss", as_query(parameters(self.folder))) if self.tls else ("redis", "")
+        url = f"{scheme}://:{self.secret}@127.0.0.1:{port}/0?{files}"
+        return redis.Redis.from_url(url, decode_responses=True)
 
     def _replicates(self) -> bool:
         with suppress(redis.RedisError), self.node(self.ports[1]) as client:
@@ -237,17 +257,25 @@ class RabbitMQ(Server):
     """One node, with an epmd of its own beside it."""
 
     port: int = field(default_factory=free_port)
+    tls_port: int = field(default_factory=free_port)
     vhost: str = "mesh"
 
     def start(self) -> "RabbitMQ":
         need(RABBITMQ.exists() and shutil.which("epmd"), "rabbitmq-server")
         self.folder.mkdir(parents=True, exist_ok=True)
+        certificates(self.folder)
         names = Server(self.folder / "epmd")
         names_port = free_port()
         names.spawn("epmd", "-port", str(names_port), "-address", "127.0.0.1")
         self.names = names
         (self.folder / "rabbitmq.conf").write_text(f"""
 listeners.tcp.1 = 127.0.0.1:{self.port}
+listeners.ssl.1 = 127.0.0.1:{self.tls_port}
+ssl_options.cacertfile = {self.folder}/ca.pem
+ssl_options.certfile = {self.folder}/server.pem
+ssl_options.keyfile = {self.folder}/server.key
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = true
 default_user = remesh
 default_pass = {PASSWORD}
 default_vhost = {self.vhost}
@@ -279,6 +307,10 @@ log.file = false
     @property
     def url(self) -> str:
         return f"amqp://remesh:{quote(PASSWORD, safe='')}@127.0.0.1:{self.port}/{self.vhost}"
+
+    def tls_url(self, *, host: str = "127.0.0.1", **files: str) -> str:
+        login = f"remesh:{quote(PASSWORD, safe='')}"
+        return f"amqps://{login}@{host}:{self.tls_port}/{self.vhost}?{as_query(files or parameters(self.folder))}"
 
     def _serves(self) -> bool:
         assert self.popen is not None

@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from remesh import brokers, redisdb
 from remesh.errors import BrokerError, BrokerUnreachable, BrokerUnsafe
+from remesh.models import RecordType
 from remesh.queue import BACKGROUND, ON_DEMAND, make_app, queue_lengths, queue_names, send
 from remesh.settings import Settings
 from remesh.testbed import Fault, TestBed
@@ -18,7 +19,7 @@ from tests.client import Client
 from tests.e2e import test_main_job as main_job
 from tests.e2e.test_ha import NARROW, ON_SIM, stuck
 from tests.redis.conftest import request_for
-from tests.servers import GuardedRedis, RabbitMQ, Sentinels
+from tests.servers import GuardedRedis, RabbitMQ, Sentinels, parameters
 from tests.stack import Stack, types
 
 # As docs/brokers.md gives them.
@@ -136,6 +137,24 @@ def test_clusters_on_one_rabbitmq_have_names_of_their_own(rabbit: RabbitMQ) -> N
     assert all("{east}" in name for name in known["east"])
 
 
+def test_rabbitmqs_certificate_is_verified(rabbit: RabbitMQ) -> None:
+    def report(url: str) -> brokers.Report:
+        return brokers.broker_report(Settings.model_validate({"broker_url": url, "cluster": "tls"}))
+
+    files = parameters(rabbit.folder)
+    assert report(rabbit.tls_url()).server == "rabbitmq"
+    with make_app(Settings.model_validate({"broker_url": rabbit.tls_url(), "cluster": "tls"}), consumes=False) as app:
+        send(app, request_for(1, cluster="tls"))
+    for wrong in (
+        rabbit.tls_url(**parameters(rabbit.folder, "other-ca.pem")),
+        rabbit.tls_url(host="localhost", **files),
+        rabbit.tls_url(ssl_ca_certs=files["ssl_ca_certs"]),
+        rabbit.tls_url(**{key: value for key, value in files.items() if key != "ssl_ca_certs"}),
+    ):
+        with pytest.raises(BrokerError):
+            report(wrong)
+
+
 # Redis with users and TLS
 
 
@@ -184,8 +203,8 @@ def test_a_certificate_is_verified_by_both_clients(guarded: GuardedRedis, wrong:
 
 
 @pytest.fixture
-def sentinels(tmp_path: Path) -> Iterator[Sentinels]:
-    started = Sentinels(tmp_path / "sentinel")
+def sentinels(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Sentinels]:
+    started = Sentinels(tmp_path / "sentinel", tls=getattr(request, "param", False))
     try:
         yield started.start()
     finally:
@@ -201,10 +220,11 @@ def test_a_failover_in_the_middle_of_an_incident_repairs_nothing_twice(
         names = [f"web-{number}" for number in range(4)]
         bed.inject_fault(Fault.KILLED)
         stuck(client, namespace, names)
-        stack.policy(NARROW)
+        stack.policy(NARROW + "[repair]\nrelease_deadline_seconds = 10.0\nverify_seconds = 5.0\n")
         worker, watcher = stack.start_worker(), stack.start_watcher()
         main_job.waiting(stack, len(names))
-        main_job.long_in_backoff(client, namespace, names[-1], 11.0)
+        # Kubernetes' own next retries are 40 s away then: longer than failover and deadline together.
+        main_job.long_in_backoff(client, namespace, names[-1], 48.0)
         before = sentinels.primary()
 
         bed.heal()
@@ -213,6 +233,7 @@ def test_a_failover_in_the_middle_of_an_incident_repairs_nothing_twice(
 
         client.wait_healed(namespace, bed.wear.sidecar, 2 * len(names), 120)
         assert sentinels.primary() != before
+        assert len(stack.records(types=[RecordType.INTENT])) > 0
         for name in names:
             assert main_job.outcome_of(stack, name, 120) in ("healed", "already_healthy")
             assert types(stack.chain(name)).count("intent") <= 1
@@ -224,6 +245,7 @@ def test_a_failover_in_the_middle_of_an_incident_repairs_nothing_twice(
         stack.stop()
 
 
+@pytest.mark.parametrize("sentinels", [False, True], ids=["plain", "tls"], indirect=True)
 def test_sentinels_are_asked_with_their_own_password(sentinels: Sentinels) -> None:
     def settings(url: str) -> Settings:
         return Settings.model_validate({"redis_url": url, "cluster": "behind"})
