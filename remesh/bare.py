@@ -4,7 +4,7 @@ The principles stand in `remesh.decide`, which calls this.
 """
 
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
 from remesh.classify import base_class, classify
 from remesh.disruption import creates_pods
@@ -154,13 +154,24 @@ def requested_since(namespace: Namespace | None, profile: MeshProfile) -> dateti
     """
     if namespace is None:
         return None
-    wanted = [(f"f:{place.kind}s", f"f:{place.key}") for place in profile.asks.places if place.on == "namespace"]
+    wanted = [
+        ("f:metadata", f"f:{place.kind}s", f"f:{place.key}") for place in profile.asks.places if place.on == "namespace"
+    ]
     times = [
         parse_time(entry.time)
         for entry in namespace.metadata.managed_fields or ()
-        if any(key in entry.fields_v1.get("f:metadata", {}).get(kind, {}) for kind, key in wanted)
+        if any(_is_set(entry.fields_v1, path) for path in wanted)
     ]
     return max((time for time in times if time is not None), default=None)
+
+
+def _is_set(fields: Any, path: tuple[str, ...]) -> bool:
+    """True if managed fields name this one. What is no object on the way names nothing."""
+    for step in path:
+        if not isinstance(fields, dict) or step not in fields:
+            return False
+        fields = fields[step]
+    return True
 
 
 def _runs_once(owner_kind: str, pod: Pod) -> bool:

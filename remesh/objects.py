@@ -5,13 +5,17 @@ other fields while parsing; the cases file and manifests are converted into the 
 Kubernetes' own in snake case (`rename="camel"` maps them).
 """
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 
 class Slim(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
     """Base of the projections: unknown fields are skipped, absent ones take their default."""
+
+
+# No API server stores a longer one; whatever sends one is none. `ObjectRef` has the same bounds.
+Name = Annotated[str, msgspec.Meta(max_length=253)]
 
 
 class OwnerReference(Slim):
@@ -23,9 +27,9 @@ class OwnerReference(Slim):
 
 
 class ObjectMeta(Slim):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
+    name: Name = ""
+    namespace: Name = ""
+    uid: Annotated[str, msgspec.Meta(max_length=64)] = ""
     resource_version: str = ""
     generation: int = 0
     generate_name: str = ""

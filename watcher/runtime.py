@@ -9,6 +9,8 @@ import time
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
+from pydantic import ValidationError
+
 from remesh import logs
 from remesh.errors import BrokerError
 from remesh.models import REVOKED, AuditRecord, Outcome, RecordType, Result
@@ -116,7 +118,9 @@ class Watcher:
             tracked = self._desk.book.by_id(record.finding_id)
             if tracked is None or not record.task_id:  # without a task it is one of this watcher's own
                 continue
-            self._ended(tracked, Outcome.model_validate(record.details))
+            outcome = _outcome_of(record)
+            if outcome is not None:
+                self._ended(tracked, outcome)
 
     def _ended(self, tracked: Tracked, outcome: Outcome) -> None:
         uid = tracked.finding.ref.uid
@@ -168,3 +172,13 @@ class Watcher:
         self._desk.ledger.release_reservation(tracked.gate, tracked.finding.id)
         self._desk.record.note(tracked, "no_outcome", "no outcome by the deadline; released again")
         log.warning("no outcome by the deadline", finding=tracked.finding.id, object=str(tracked.finding.ref))
+
+
+def _outcome_of(record: AuditRecord) -> Outcome | None:
+    """What a worker wrote; None if it cannot be read: the finding is then released again after its deadline."""
+    try:
+        return Outcome.model_validate(record.details)
+    except ValidationError as error:
+        why = error.errors(include_input=False, include_url=False)[0]["msg"]
+        log.warning("an outcome cannot be read", finding=record.finding_id, position=record.position, why=why)
+        return None

@@ -132,10 +132,10 @@ def decode(payload: Any, cluster: str) -> RepairRequest:
         request = RepairRequest.model_validate(payload)
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]
-        key = ".".join(str(part) for part in first["loc"][:3])
+        key = ascii(".".join(str(part)[:100] for part in first["loc"][:3]))[1:-1]  # a key may be anybody's text
         raise Malformed(f"not a repair request: {key or 'payload'}: {first['msg'][:200]}") from error
     if request.cluster != cluster:
-        raise Malformed(f"a request for cluster {request.cluster!r} came to the worker of {cluster!r}")
+        raise Malformed(f"a request for cluster {request.cluster[:63]!r} came to the worker of {cluster!r}")
     if not request.ref.uid:
         raise Malformed("not a repair request: ref.uid: it is empty")
     if not (request.actor + request.task_id + request.ref.uid + request.ref.api_version).isprintable():

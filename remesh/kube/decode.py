@@ -27,6 +27,8 @@ from remesh.objects import (
 
 T = TypeVar("T")
 
+_DAMAGES = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
 POD_TEMPLATE_HASH = "pod-template-hash"  # label that the Deployment controller writes on its ReplicaSets
 
 
@@ -165,7 +167,7 @@ def decode_status(data: bytes) -> Status | None:
     """The Status object of a failed request, or None if the body is something else (a proxy's page, say)."""
     try:
         return _plain_decoder(Status).decode(data)  # type: ignore[no-any-return]
-    except msgspec.DecodeError:
+    except _DAMAGES:
         return None
 
 
@@ -202,6 +204,14 @@ def _requirement(part: SelectorRequirement) -> str:
 
 
 def _workload(kind: str, wire: _WireWorkload) -> Workload:
+    """Its template and selector came as bytes, and are looked into only here."""
+    try:
+        return _whole(kind, wire)
+    except _DAMAGES as error:
+        raise _damaged(f"a {kind}", error) from error
+
+
+def _whole(kind: str, wire: _WireWorkload) -> Workload:
     spec = wire.spec
     raw = bytes(spec.job_template.spec.template if spec.job_template else spec.template)
     template: PodTemplate | None = _plain_decoder(PodTemplate).decode(raw) if raw else None
@@ -238,9 +248,15 @@ def _selector(kind: str, raw: msgspec.Raw) -> LabelSelector | None:
 def _decode(decoder: Any, data: bytes | msgspec.Raw, what: str) -> Any:
     try:
         return decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        line = f"the API server sent something that is not {what}: {error}; check the server's URL in the kubeconfig"
-        raise ClusterError(line) from error
+    except _DAMAGES as error:
+        raise _damaged(what, error) from error
+
+
+def _damaged(what: str, error: Exception) -> ClusterError:
+    why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+    return ClusterError(
+        f"the API server sent something that is not {what}: {why}; check the server's URL in the kubeconfig"
+    )
 
 
 def _wire_type(kind: str) -> Any:
