@@ -263,7 +263,8 @@ class RabbitMQ(Server):
     def start(self) -> "RabbitMQ":
         need(RABBITMQ.exists() and shutil.which("epmd"), "rabbitmq-server")
         self.folder.mkdir(parents=True, exist_ok=True)
-        certificates(self.folder)
+        if not (self.folder / "ca.pem").exists():  # not started before
+            certificates(self.folder)
         names = Server(self.folder / "epmd")
         names_port = free_port()
         names.spawn("epmd", "-port", str(names_port), "-address", "127.0.0.1")

@@ -1,5 +1,8 @@
 """The main job with RabbitMQ for the tasks, with a guarded Redis, and with a Redis that fails over in its middle."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +13,7 @@ from kombu.exceptions import OperationalError
 from pydantic import SecretStr
 
 from remesh import brokers, redisdb
+from remesh.embedded import EmbeddedRedis
 from remesh.errors import BrokerError, BrokerUnreachable, BrokerUnsafe
 from remesh.models import RecordType
 from remesh.queue import BACKGROUND, ON_DEMAND, make_app, queue_lengths, queue_names, send
@@ -20,7 +24,7 @@ from tests.e2e import test_main_job as main_job
 from tests.e2e.test_ha import NARROW, ON_SIM, stuck
 from tests.redis.conftest import request_for
 from tests.servers import GuardedRedis, RabbitMQ, Sentinels, parameters
-from tests.stack import Stack, types
+from tests.stack import ROOT, Stack, types, wait_until
 
 # As docs/brokers.md gives them.
 RULES = "~remesh:* &* -@all +@read +@write +@scripting +@connection +@transaction +@pubsub -@dangerous +info +time"
@@ -78,6 +82,73 @@ def test_rabbitmq_brings_back_the_task_of_a_killed_worker(
     main_job.test_a_worker_killed_between_intent_and_action_leaves_one_nudge_in_effect(
         bed, client, namespace, rabbit_stack
     )
+
+
+@ON_SIM
+def test_rabbitmq_restarted_in_the_middle_loses_nothing(
+    bed: TestBed, client: Client, namespace: str, rabbit_stack: Stack, rabbit: RabbitMQ
+) -> None:
+    stack, names = rabbit_stack, ["web-0", "web-1", "web-2"]
+    bed.inject_fault(Fault.KILLED)
+    stuck(client, namespace, names)
+    stack.policy(main_job.QUICK)
+    watcher = stack.start_watcher()
+    bed.heal()
+    watcher.wait_for(": released ")  # and no worker yet: its task waits in the queue
+    rabbit.stop()
+    rabbit.start()
+    stack.start_worker()
+    client.wait_healed(namespace, bed.wear.sidecar, 2 * len(names))
+    for name in names:
+        assert main_job.outcome_of(stack, name, 90) in ("healed", "already_healthy")
+        assert types(stack.chain(name)).count("release") <= 1
+
+
+def test_rabbitmq_does_not_let_a_person_wait_for_the_background(rabbit: RabbitMQ, tmp_path: Path) -> None:
+    with EmbeddedRedis() as results:
+        settings = Settings.model_validate({"broker_url": rabbit.url, "redis_url": results.url, "cluster": "persons"})
+        person = request_for(1000, on_demand=True, actor="alice", cluster="persons")
+        with make_app(settings, consumes=False) as app:
+            for number in range(200):
+                send(app, request_for(number, cluster="persons"))
+            worker = _worker(settings, tmp_path)
+            try:
+                wait_until(lambda: len(_lines(tmp_path)) == 1, "the first task to run", 90)
+                assert queue_lengths(redispy.Redis(), settings) == {ON_DEMAND: 0, BACKGROUND: 199}
+                send(app, person)
+                (tmp_path / "go").touch()
+                wait_until(lambda: person.finding_id in _lines(tmp_path), "the person's task to run", 90)
+            finally:
+                worker.kill()
+                worker.wait()
+    assert _lines(tmp_path).index(person.finding_id) <= 3
+
+
+def _worker(settings: Settings, folder: Path) -> "subprocess.Popen[bytes]":
+    env = {
+        **os.environ,
+        "REMESH_BROKER_URL": settings.broker,
+        "REMESH_REDIS_URL": settings.redis_url.get_secret_value(),
+        "REMESH_CLUSTER": settings.cluster,
+        "REMESH_TEST_FOLDER": str(folder),
+    }
+    command = [sys.executable, "-m", "celery", "-A", "tests.redis.worker_app", "worker", "--concurrency", "1"]
+    with (folder / "worker.log").open("wb") as log:
+        return subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+
+
+def _lines(folder: Path) -> list[str]:
+    started = folder / "started"
+    return started.read_text(encoding="utf-8").split() if started.exists() else []
+
+
+def test_a_rabbitmq_that_is_away_is_named_without_its_password() -> None:
+    url = "amqp://remesh:letmein@127.0.0.1:1/mesh"
+    settings = Settings.model_validate({"broker_url": url, "cluster": "away"})
+    with make_app(settings, consumes=False) as app, pytest.raises(BrokerUnreachable) as caught:
+        send(app, request_for(1))
+    assert "RabbitMQ at 127.0.0.1:1, vhost mesh" in str(caught.value)
+    assert "letmein" not in str(caught.value)
 
 
 def _put_rubbish(settings: Settings) -> None:
