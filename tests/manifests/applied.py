@@ -22,32 +22,35 @@ REFUSED = 403
 
 
 @contextmanager
-def applied(cluster: RealCluster, objects: list[Object]) -> Iterator[None]:
-    """These objects on the API server, server-side; afterwards they are deleted. Only the namespace stays."""
+def applied(cluster: RealCluster, objects: list[Object], namespace: str = "default") -> Iterator[None]:
+    """These objects on the API server, server-side; afterwards they are deleted. Only the namespace stays.
+
+    `namespace` is one in which the watcher may try pods: there it is seen whether the admission policies are in force.
+    """
     kubeconfig = f"--kubeconfig={cluster.kubeconfig}"
     # The namespace comes first in the stream, as in `kubectl apply -k`.
     tools.run("kubectl", kubeconfig, "apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
     try:
-        _wait_for_admission(cluster, objects)
+        _wait_for_admission(cluster, objects, namespace)
         yield
     finally:
         text = yaml.safe_dump_all([each for each in objects if each["kind"] != "Namespace"])
         tools.run("kubectl", kubeconfig, "delete", "--wait=false", "-f", "-", stdin=text)
 
 
-def _wait_for_admission(cluster: RealCluster, objects: list[Object]) -> None:
+def _wait_for_admission(cluster: RealCluster, objects: list[Object], namespace: str) -> None:
     """The API server learns of its policies by a watch: poll until they are in force."""
     if not tools.kinds(objects, "ValidatingAdmissionPolicy"):
         return
-    watcher = account(cluster, "watcher")
+    watcher, pods = account(cluster, "watcher"), f"/api/v1/namespaces/{namespace}/pods"
 
     def probe() -> bool:
         body = pod("too-early")
         try:
-            watcher.api.post("/api/v1/namespaces/default/pods", body)
+            watcher.api.post(pods, body)
         except ApiError as error:
             return error.status == REFUSED and "dry run" in str(error)
-        cluster.api.delete("/api/v1/namespaces/default/pods/too-early")
+        cluster.api.delete(f"{pods}/too-early")
         return False
 
     wait_until(probe, "the admission policies are in force", 60)
