@@ -69,14 +69,13 @@ class RealNode:
         self._processes = cluster.processes
         self.directory = cluster.processes.directory / "node"
         self._socket = self.directory / "containerd.sock"
-        self._group = f"remesh-node-{cluster.processes.supervisor_pid}"
+        self._group = cgroups.make("node", cluster.processes.supervisor_pid)
         self._kubeconfig = cluster.control_plane.inner_kubeconfig("admin")
 
     def start(self) -> "RealNode":
         """Return when the node is Ready. Raises `BinariesUnavailable`, `ProcessDied` or `NotInTime`."""
         programs = build.ensure(NODE_PROGRAMS)
         self._write_files()
-        cgroups.make(self._group)
         self._start_containerd()
         self._load_pause(programs["pause"])
         self._start_network(programs)

@@ -34,7 +34,7 @@ class Engine:
         self.processes = processes
         self.directory = processes.directory
         self._client = needs.command("docker")
-        self._group = f"remesh-{processes.supervisor_pid}"
+        self._group = cgroups.make("engine", processes.supervisor_pid)
         self.socket = self.directory / "docker.sock"
 
     def start(self) -> "Engine":
