@@ -1,7 +1,7 @@
 """Kubernetes Events on repaired owners: one for each outcome, counted up, never in a repair's way."""
 
 from datetime import UTC, datetime
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,13 +13,11 @@ from remesh.meter import Meter
 from remesh.models import ObjectRef, Outcome, Result
 from remesh.sim import SimCluster
 from tests.client import Client
-from tests.e2e.test_main_job import long_in_backoff
-from tests.monitoring.scene import QUICK, break_and_deploy, start_served
-from tests.stack import Stack, wait_until
+from tests.monitoring.conftest import Incident
+from tests.stack import wait_until
 from workers.announce import BURST, Announcer, Bucket
 
 NAMESPACE = "announced"
-NAMES = ["web-0", "web-1", "web-2"]
 NOW = datetime(2026, 11, 30, 12, 0, tzinfo=UTC)
 REF = ObjectRef(api_version="apps/v1", kind="ReplicaSet", namespace=NAMESPACE, name="web", uid="u-1")
 
@@ -37,34 +35,18 @@ class Told(Meter):
 
 
 @pytest.mark.timeout(200)
-def test_the_owner_of_a_healed_workload_says_so_in_its_events(sim_cluster: SimCluster, tmp_path: Path) -> None:
-    stack, client = Stack(sim_cluster, tmp_path), Client(sim_cluster.kubeconfig)
-    try:
-        stack.policy(QUICK)
-        client.create_meshed_namespace(NAMESPACE, sim_cluster.wear)
-        _, worker = start_served(stack, REMESH_KUBERNETES_EVENTS="true")
-        break_and_deploy(sim_cluster, client, NAMESPACE, NAMES)
-        long_in_backoff(client, NAMESPACE, NAMES[0], 13.0)
-        sim_cluster.heal()
-        client.wait_healed(NAMESPACE, sim_cluster.wear.sidecar, 2 * len(NAMES))
+def test_the_owner_of_a_healed_workload_says_so_in_its_events(incident: Incident) -> None:
+    def healed() -> list[dict[str, Any]]:
+        events = incident.client.items("Event", incident.namespace)
+        ours = [event for event in events if event.get("source", {}).get("component") == "remesh"]
+        return [event for event in ours if event["reason"] in ("RepairHealed", "RepairInjected")]
 
-        def healed() -> list[dict[str, object]]:
-            return [
-                event
-                for event in client.items("Event", NAMESPACE)
-                if event["reason"] in ("RepairHealed", "RepairInjected") and event["source"]["component"] == "remesh"
-            ]
-
-        event = wait_until(healed, "an Event of remesh's")[0]
-        assert event["involvedObject"]["kind"] == "ReplicaSet"  # type: ignore[index]
-        assert "finding f-" in str(event["message"])
-        sent = 'remesh_kubernetes_events_total{cluster="e2e",result="sent"}'
-        wait_until(lambda: (worker.metric(sent) or 0) >= 1, "it is counted")
-    finally:
-        sim_cluster.heal()
-        stack.stop()
-        client.delete_workloads(NAMESPACE)
-        client.close()
+    event = wait_until(healed, "an Event of remesh's")[0]
+    assert event["involvedObject"]["kind"] == "ReplicaSet"
+    assert event["involvedObject"]["name"] in incident.names
+    assert "finding f-" in event["message"]
+    sent = 'remesh_kubernetes_events_total{cluster="e2e",result="sent"}'
+    wait_until(lambda: (incident.worker.metric(sent) or 0) >= 1, "it is counted")
 
 
 def test_the_same_again_raises_the_count(sim_cluster: SimCluster) -> None:

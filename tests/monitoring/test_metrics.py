@@ -1,6 +1,8 @@
 """What is counted, under which labels, and how it is served."""
 
 import socket
+import threading
+import time
 import urllib.request
 from datetime import UTC, datetime
 
@@ -8,6 +10,9 @@ import pytest
 from prometheus_client import REGISTRY
 from prometheus_client.parser import text_string_to_metric_families
 
+from remesh.kube.config import Access
+from remesh.kube.transport import KubeClient
+from remesh.meshes import load_profiles
 from remesh.metrics import MOST_VALUES, OTHER, Metrics
 from remesh.metrics_http import MetricsServer
 from remesh.metrics_table import SPECS, WATCHER, WORKER
@@ -17,7 +22,10 @@ from tests.monitoring.scene import fetch, free_port
 from watcher.findings import Book
 from watcher.gate import Gate
 from watcher.health import STUCK_SECONDS, Pulse
+from watcher.reflect import STUCK_SECONDS as WATCH_STUCK_SECONDS
+from watcher.reflect import Reflectors
 from watcher.snapshot import samples, take
+from watcher.store import Store
 from workers.seeing import STUCK_SECONDS as CONSUMER_SECONDS
 from workers.seeing import Consumer
 
@@ -162,6 +170,18 @@ def test_a_main_loop_that_hangs_is_stuck_and_one_that_rests_is_not() -> None:
     assert "61 s" in str(pulse.stuck())
     pulse.rest()
     assert pulse.stuck() is None, "it stands by"
+
+
+def test_a_watch_that_neither_hears_anything_nor_tries_again_is_stuck() -> None:
+    reflectors = Reflectors(
+        KubeClient(Access("http://127.0.0.1:9", "test")), Store(), load_profiles(None), threading.Event()
+    )
+    pods = reflectors._by_kind["Pod"]
+    assert reflectors.stuck() is None
+    pods.last_activity = time.monotonic() - WATCH_STUCK_SECONDS - 1
+    assert reflectors.stuck() is None, "the API server is away, and is tried again"
+    pods.last_turn = pods.last_activity
+    assert "the watch of Pod is stuck" in str(reflectors.stuck())
 
 
 def test_a_consumer_without_heartbeats_is_stuck_only_while_the_broker_answers() -> None:
