@@ -13,7 +13,9 @@ from collections.abc import Sequence
 SECONDS: dict[str, float] = {
     "tests/agreement/": 6,
     "tests/agreement/test_plan_and_repair.py::test_repair_does_what_plan_says": 15,
+    "tests/cli/test_check_faults.py": 4,
     "tests/cli/test_run.py": 8,
+    "tests/cli/test_status.py::test_an_incident": 15,
     "tests/cluster/test_istio.py": 12,
     "tests/cluster/test_lifecycle.py": 10,
     "tests/containers/": 6,
@@ -22,6 +24,7 @@ SECONDS: dict[str, float] = {
     "tests/e2e/test_bare_pods.py::test_an_injector_that_dies_again": 50,
     "tests/e2e/test_in_cluster.py": 120,
     "tests/e2e/test_istio": 40,
+    "tests/e2e/test_istio_check.py": 5,
     "tests/e2e/test_main_job.py::test_a_worker_killed": 60,
     "tests/e2e/test_main_job.py::test_stuck_replicasets_are_healed_once_the_injector_works_again": 35,
     "tests/flower/": 10,
