@@ -52,10 +52,10 @@ class IstioCluster(RealCluster):
         the last two are then changed in the installed configuration. Raises as `RealCluster.start` does, and
         `ClusterError` where there can be no network namespace or more replicas are asked for than nodes.
         """
-        if reason := unavailable_reason():
-            raise ClusterError(reason)
         if wear and wear.replicas > nodes:
             raise ClusterError(f"{wear.replicas} replicas of istiod, each on its own node, need as many nodes")
+        if reason := unavailable_reason():
+            raise ClusterError(reason)
         build.ensure(build.PROGRAMS + build.ISTIO_PROGRAMS)
         return super().start(wear, nodes=nodes, tuning=tuning)
 
