@@ -85,6 +85,8 @@ def _root() -> dict[str, Schema]:
         },
         "logFormat": one_of("text", "json"),
         "logLevel": one_of("DEBUG", "INFO", "WARNING", "ERROR"),
+        "extraVolumes": items(needing(ANYTHING, "name")),
+        "extraVolumeMounts": items(needing(ANYTHING, "name", "mountPath")),
         "namespace": closed(create=FLAG),
         "image": closed(
             repository={"type": "string", "minLength": 1},

@@ -33,6 +33,8 @@ VALUE_SETS: dict[str, dict[str, Any]] = {
         "externalRedis": {"existingSecret": "url"},
         "broker": {"existingSecret": "rabbit"},
         "flower": {"existingSecret": "login", "extraArgs": ["--url-prefix=flower"]},
+        "extraVolumes": [{"name": "ca", "secret": {"secretName": "ca"}}],
+        "extraVolumeMounts": [{"name": "ca", "mountPath": "/etc/ca"}],
     },
     "monitored": {
         "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
@@ -266,3 +268,10 @@ def test_what_is_monitored_is_what_the_files_say() -> None:
     assert rules == yaml.safe_load((ROOT / "config/monitoring/alerts.yaml").read_text(encoding="utf-8"))
     board = tools.named(objects, "ConfigMap", "remesh-dashboard")["data"]["remesh.json"]
     assert json.loads(board) == json.loads((ROOT / "config/monitoring/dashboard.json").read_text(encoding="utf-8"))
+
+
+def test_a_certificate_of_an_external_redis_reaches_every_part_that_talks_to_it() -> None:
+    for each in workloads(tools.render(VALUE_SETS["everything external"])):
+        spec = each["spec"]["template"]["spec"]
+        assert "ca" in {volume["name"] for volume in spec["volumes"]}
+        assert "/etc/ca" in {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}

@@ -193,6 +193,9 @@ readinessProbe:
 - name: tmp
   emptyDir:
     sizeLimit: 64Mi
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 {{- define "remesh.mounts" -}}
 - name: config
@@ -200,6 +203,9 @@ readinessProbe:
   readOnly: true
 - name: tmp
   mountPath: /tmp
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
 {{- end }}
 
 {{- define "remesh.priority" -}}
