@@ -66,6 +66,7 @@ def main() -> int:
     parser.add_argument("--shares", default="5,100", help="per cent of them that are bare")
     parser.add_argument("--ways", default="remesh,rollout,delete,drip", help="which ways to take")
     parser.add_argument("--ready-seconds", type=float, default=0.0, help="from a pod's scheduling until it is Ready")
+    parser.add_argument("--concurrency", type=int, default=0, help="threads of the worker; 0: as shipped")
     parser.add_argument("--istiods", type=int, default=1, help="replicas of istiod; Istio's own default is one")
     parser.add_argument("--controller-qps", type=int, default=200, help="requests a second of the controllers")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
@@ -116,7 +117,7 @@ def of_share(scene: Scene, share: int, options: argparse.Namespace) -> Iterator[
     replicas, bare = options.replicas, max(1, options.replicas * share // 100)
     for way in options.ways.split(","):
         say(f"{share} % bare: {way}")
-        run = one(scene, way, replicas, bare)
+        run = one(scene, way, replicas, bare, options.concurrency)
         say(line(run))
         yield run
         if way == ROLLOUT and bare < replicas:
@@ -126,11 +127,11 @@ def of_share(scene: Scene, share: int, options: argparse.Namespace) -> Iterator[
             yield run
 
 
-def one(scene: Scene, way: str, replicas: int, bare: int) -> Run:
+def one(scene: Scene, way: str, replicas: int, bare: int, concurrency: int) -> Run:
     """Bring the scene about, and let one way mend it."""
     scene.make_bare(replicas, bare)
     if way == REMESH:
-        return by_remesh(scene, bare)
+        return by_remesh(scene, bare, concurrency)
     by_hand: dict[str, Callable[[], float | None]] = {
         ROLLOUT: lambda: rollout(scene.client, NAMESPACE, BIG),
         DELETE: lambda: delete_all(scene.client, NAMESPACE, scene.bare),
@@ -140,12 +141,12 @@ def one(scene: Scene, way: str, replicas: int, bare: int) -> Run:
     return scene.run(way, by_hand[way])
 
 
-def by_remesh(scene: Scene, bare: int) -> Run:
+def by_remesh(scene: Scene, bare: int, concurrency: int) -> Run:
     """Watcher and worker are there and know of every bare pod when istiod comes back."""
     with tempfile.TemporaryDirectory(prefix="remesh-bench-") as folder:
         stack = Stack(scene.bed, Path(folder))
         try:
-            stack.start_worker()
+            stack.start("worker", *(("--concurrency", str(concurrency)) if concurrency else ())).wait_for("ready.")
             stack.start_watcher()
             wait_until(lambda: len(stack.records(types=[RecordType.FINDING])) >= bare, "a finding each", 120)
             scene.bed.heal()
