@@ -72,12 +72,14 @@ def _refused_to_remesh(event: dict[str, object]) -> bool:
     return f":{NAMESPACE}:remesh-" in user["username"] and status.get("code") == 403
 
 
-def test_a_policy_limited_to_a_namespace_limits_the_rights_to_it(real_cluster: RealCluster, scene: Scene) -> None:
+def test_rights_that_a_policy_limits_or_asks_for_are_granted_so(real_cluster: RealCluster, scene: Scene) -> None:
     other = real_cluster.create_namespace(f"other-{secrets.token_hex(4)}", meshed=False)
     for kind in ("ReplicaSet", "Job"):
         real_cluster.api.post(w.collection(kind, other), WORKLOADS[kind])
     values = generate.values_of("repair-with-bare-pods")
-    values["policy"] = generate.merged(values["policy"], {"scope": {"namespaces": [scene.namespace]}})
+    asked = {"scope": {"namespaces": [scene.namespace]}, "repair": {"impersonate_controller": True}}
+    values["policy"] = generate.merged(values["policy"], asked)
+    values["kubernetesEvents"] = True
     with applied(real_cluster, tools.render(values), scene.namespace):
         worker, watcher = account(real_cluster, "worker"), account(real_cluster, "watcher")
         for namespace, within in ((scene.namespace, True), (other, False)):
@@ -90,6 +92,14 @@ def test_a_policy_limited_to_a_namespace_limits_the_rights_to_it(real_cluster: R
             assert worker.may("POST", pods, pod("made")) is within, worker.said
             assert not watcher.may("POST", pods, pod("made-too"))
             assert worker.may("POST", f"{pods}/nobody/eviction", eviction("nobody")) is within, worker.said
+            events, event = f"/api/v1/namespaces/{namespace}/events", {"metadata": {"name": "told"}}
+            assert worker.may("POST", events, event) is within, worker.said
+            assert not watcher.may("POST", events, event)
+        for each in (worker, watcher):
+            for name, granted in (("replicaset-controller", True), ("clusterrole-aggregation-controller", False)):
+                user = f"system:serviceaccount:kube-system:{name}"
+                path = f"/api/v1/namespaces/{scene.namespace}/pods"
+                assert each.may("POST", path + DRY_RUN, pod("tried"), impersonate=user) is granted, each.said
     real_cluster.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/made")
     delete_namespace(real_cluster, other)
 

@@ -13,6 +13,7 @@ from remesh.meshes import load_profiles
 from remesh.objects import Namespace, NamespaceMeta
 from remesh.policy import load_policy
 from remesh.profile import Expect
+from tests.docs import examples
 from tests.manifests import generate, schema, tools
 from tests.manifests.tools import CHART, Object, ToolFailed
 from tests.stack import ROOT
@@ -137,6 +138,12 @@ def test_values_that_contradict_each_other_are_refused(setting: str, words: str)
     assert words in str(told.value)
 
 
+def test_a_cluster_without_admission_policies_has_to_be_accepted_as_such() -> None:
+    with pytest.raises(ToolFailed, match=r"set admissionPolicy\.enabled=false"):
+        tools.render({}, "--kube-version", "1.29.3")
+    assert tools.render({"admissionPolicy": {"enabled": False}}, "--kube-version", "1.29.3")
+
+
 def test_the_schema_knows_each_value_and_no_other() -> None:
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
     known = schema.schema()["properties"]
@@ -202,6 +209,21 @@ def test_each_part_starts_as_compose_starts_it(part: str) -> None:
     compose = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
     pod = tools.named(tools.render({}), "Deployment", f"remesh-{part}")["spec"]["template"]["spec"]
     assert pod["containers"][0]["command"] == [str(word) for word in compose["services"][part]["command"]]
+
+
+def test_the_commands_of_the_documentation_are_ones_that_helm_and_kubectl_take() -> None:
+    typed = [each.words for each in examples.commands() if each.words[0] in ("helm", "kubectl")]
+    installs = [
+        words[3:] for words in typed if words[:3] in (("helm", "install", "remesh"), ("helm", "upgrade", "remesh"))
+    ]
+    assert len(installs) >= 3
+    for words in installs:
+        assert words[0] == "config/chart"
+        flags = [word for word in words[1:] if word != "--reuse-values"]
+        tools.run("helm", "template", "remesh", str(CHART), "--kube-version", tools.KUBE_VERSION, *flags)
+    folders = {words[words.index("-k") + 1] for words in typed if "-k" in words}
+    overlays = {str(each.folder.relative_to(ROOT)) for each in generate.OVERLAYS if each.name != generate.BASE}
+    assert folders == overlays
 
 
 def test_chart_and_program_have_one_version() -> None:
