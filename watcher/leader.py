@@ -36,8 +36,11 @@ class Leadership(Protocol):
 
     identity: str
 
+    def check(self) -> None:
+        """Raise Forbidden or Unauthorized if it may not take part."""
+
     def start(self) -> None:
-        """Take part from now on. Raises Forbidden if it may not."""
+        """Take part from now on."""
 
     def leads(self) -> bool:
         """True while nobody else can lead. Costs nothing: asked before each release."""
@@ -54,6 +57,9 @@ class Alone:
 
     def __init__(self, identity: str) -> None:
         self.identity = identity
+
+    def check(self) -> None:
+        """Nothing to do."""
 
     def start(self) -> None:
         """Nothing to do."""
@@ -88,8 +94,12 @@ class Elected:
         )
         self._election = Election(client, self._terms)
 
+    def check(self) -> None:
+        """Read the Lease once."""
+        self._election.check()
+
     def start(self) -> None:
-        """Ask for the Lease. Raises Forbidden or Unauthorized."""
+        """Ask for the Lease."""
         log.info("asking for the lease", lease=self._where, identity=self.identity)
         self._election.start()
 

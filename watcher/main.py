@@ -30,7 +30,7 @@ from watcher.leader import Terms, leadership
 from watcher.reflect import KINDS, Reflectors
 from watcher.runtime import Watcher
 from watcher.seeing import Seeing
-from watcher.shard import Shard, parse_shard
+from watcher.shard import parse_shard
 from watcher.store import Store
 
 log = logs.get("watcher")
@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         policy = load_policy(settings.policy)
         if options.observe:
             policy = policy.model_copy(update={"mode": Mode.OBSERVE})
-        return _run(settings, policy, load_profiles(settings.meshes))
+        return _Process(settings, policy, load_profiles(settings.meshes)).run()
     except RemeshError as error:
         print(f"watcher: {error}", file=sys.stderr)
         return error.exit_code
@@ -67,81 +67,105 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def _run(settings: Settings, policy: Policy, profiles: Profiles) -> int:
-    shard = parse_shard(settings.shard)
-    client = KubeClient(load_access(settings.kubeconfig, settings.context))
-    leader = leadership(settings, client, shard)
-    redis = redisdb.connect(settings)
-    brokers.require_safe(settings)
-    stop = threading.Event()
-    store = Store()
-    reflectors = Reflectors(client, store, profiles, stop, shard)
-    app = queue.make_app(settings, consumes=False)
-    tracing.start(settings, "watcher")
-    seeing = Seeing(settings, policy)
-    seeing.leading(leader.leads, "" if shard.is_whole else str(shard))
-    seeing.reflectors(reflectors, store)
-    trail = MeteredTrail(redis, settings.cluster, settings.key_prefix, seeing.meter)
-    ledger = Ledger(redis, settings.cluster, settings.key_prefix, shard=str(shard))
-    alive = now_seen(policy.mode.value, __version__, policy.scope.namespaces, leader.identity, str(shard))
-    signs = _Signs(Heartbeat(beat_file()), Presence(redis, settings.cluster, settings.key_prefix), alive, reflectors)
+class _Process:
+    """One watcher: its connections and parts, and what it does in each round."""
 
-    def begin() -> Watcher:
-        desk = Desk(
-            cluster=settings.cluster,
-            policy=policy,
-            profiles=profiles,
-            store=store,
-            trail=trail,
-            ledger=ledger,
-            leads=leader.leads,
-            shard=shard,
-            meter=seeing.meter,
+    def __init__(self, settings: Settings, policy: Policy, profiles: Profiles) -> None:
+        self._settings, self._policy, self._profiles = settings, policy, profiles
+        self._shard = parse_shard(settings.shard)
+        self._client = KubeClient(load_access(settings.kubeconfig, settings.context))
+        self._leader = leadership(settings, self._client, self._shard)
+        self._redis = redisdb.connect(settings)
+        brokers.require_safe(settings)
+        self._stop = threading.Event()
+        self._store = Store()
+        self._reflectors = Reflectors(self._client, self._store, profiles, self._stop, self._shard)
+        self._app = queue.make_app(settings, consumes=False)
+        self._seeing = Seeing(settings, policy)
+        where = (self._redis, settings.cluster, settings.key_prefix)
+        self._trail = MeteredTrail(*where, self._seeing.meter)
+        self._ledger = Ledger(*where, shard=str(self._shard))
+        alive = now_seen(
+            policy.mode.value, __version__, policy.scope.namespaces, self._leader.identity, str(self._shard)
         )
-        prober = _prober(Cluster(client), profiles, policy)
-        return seeing.term(desk, Watcher(desk, lambda request: queue.send(app, request), prober, on_tick))
+        self._signs = _Signs(Heartbeat(beat_file()), Presence(*where), alive, self._reflectors)
+        self._terms = Terms(self._leader, self._store, self._begin, self._on_standby)
 
-    def on_tick() -> None:
-        terms.look()
-        seeing.tick()
-        signs.beat(Role.LEADER)
+    def run(self) -> int:
+        """Work until a signal or a defect ends it; returns the exit code."""
+        _require_rights(self._client)
+        self._leader.check()
+        self._say_start()
+        self._signs.starting()
+        self._see()
+        leads = self._leader.leads
+        trailkeeper.keep(
+            self._settings, self._policy, self._redis, self._stop, leads=lambda: self._shard.index == 0 and leads()
+        )
+        code = _until_signal(self._work, self._stop)
+        self._seeing.close()
+        tracing.stop()
+        self._signs.end()
+        log.info("watcher stopped")
+        return code
 
-    def on_standby() -> None:
-        seeing.standby()
-        signs.beat(Role.STANDBY)
+    def _see(self) -> None:
+        tracing.start(self._settings, "watcher")
+        self._seeing.leading(self._leader.leads, str(self._shard))
+        self._seeing.reflectors(self._reflectors, self._store)
+        self._seeing.start()
+        self._seeing.redis(self._trail, self._ledger, lambda: queue.queue_lengths(self._redis, self._settings))
 
-    terms = Terms(leader, store, begin, on_standby)
-    _require_rights(client)
-    _say_start(settings, policy, shard)
-    signs.starting()
-    seeing.start()
-    seeing.redis(trail, ledger, lambda: queue.queue_lengths(redis, settings))
-    trailkeeper.keep(settings, policy, redis, stop, leads=lambda: shard.index == 0 and leader.leads())
-
-    def work() -> None:
+    def _work(self) -> None:
         began = time.monotonic()
-        reflectors.start()
-        if reflectors.wait_synced():
-            log.info("synced", seconds=round(time.monotonic() - began, 2), **store.counts())
-            leader.start()  # not before: who leads has to be able to
-            terms.run(stop)
-        leader.stop()  # nor before the loop has ended
-        reflectors.join()
-        if reflectors.failure is not None:
-            raise reflectors.failure
+        self._reflectors.start()
+        if self._reflectors.wait_synced():
+            log.info("synced", seconds=round(time.monotonic() - began, 2), **self._store.counts())
+            self._leader.start()  # not before: who leads has to be able to
+            try:
+                self._terms.run(self._stop)
+            finally:
+                self._leader.stop()  # nor before the loop has ended
+        self._reflectors.join()
+        if self._reflectors.failure is not None:
+            raise self._reflectors.failure
 
-    code = _until_signal(work, stop)
-    seeing.close()
-    tracing.stop()
-    signs.end()
-    log.info("watcher stopped")
-    return code
+    def _begin(self) -> Watcher:
+        """The parts of one term."""
+        desk = Desk(
+            cluster=self._settings.cluster,
+            policy=self._policy,
+            profiles=self._profiles,
+            store=self._store,
+            trail=self._trail,
+            ledger=self._ledger,
+            leads=self._leader.leads,
+            shard=self._shard,
+            meter=self._seeing.meter,
+        )
+        prober = _prober(Cluster(self._client), self._profiles, self._policy)
+        main_loop = Watcher(desk, lambda request: queue.send(self._app, request), prober, self._on_tick)
+        return self._seeing.term(desk, main_loop)
 
+    def _on_tick(self) -> None:
+        self._terms.look()
+        self._seeing.tick()
+        self._signs.beat(Role.LEADER)
 
-def _say_start(settings: Settings, policy: Policy, shard: Shard) -> None:
-    scope = ",".join(policy.scope.namespaces) or "every namespace"
-    pairs = {"version": __version__, "cluster": settings.cluster, "mode": policy.mode.value, "scope": scope}
-    log.info("watcher starts", **pairs, shard=str(shard))
+    def _on_standby(self) -> None:
+        self._seeing.standby()
+        self._signs.beat(Role.STANDBY)
+
+    def _say_start(self) -> None:
+        scope = ",".join(self._policy.scope.namespaces) or "every namespace"
+        log.info(
+            "watcher starts",
+            version=__version__,
+            cluster=self._settings.cluster,
+            mode=self._policy.mode.value,
+            scope=scope,
+            shard=str(self._shard),
+        )
 
 
 class _Signs:

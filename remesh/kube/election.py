@@ -209,14 +209,17 @@ class Election:
         """True while this candidate certainly leads."""
         return self._lock.leads()
 
-    def start(self) -> None:
-        """Ask for the Lease from now on. Raises ClusterError if it may not be read, or its namespace is not there."""
+    def check(self) -> None:
+        """Raise Forbidden or Unauthorized if the Lease may not even be read."""
         try:
             self._client.get(LEASE.path(self._terms.namespace, self._terms.name), timeout=self._terms.request_seconds)
         except (Forbidden, Unauthorized):
             raise
         except ClusterError as error:  # not there yet, or the API server is away: the election waits for it
             log.debug("no Lease yet", error=str(error))
+
+    def start(self) -> None:
+        """Ask for the Lease from now on."""
         self._thread.start()
 
     def stop(self) -> None:

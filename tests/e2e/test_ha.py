@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -15,6 +16,7 @@ from tests.client import Client
 from tests.cluster import workloads as w
 from tests.conftest import CONTROLLER_QPS, WEBHOOK_TIMEOUT_SECONDS
 from tests.e2e.test_main_job import QUICK, long_in_backoff, outcome_of, waiting
+from tests.servers import free_port
 from tests.stack import Process, Stack, types, wait_until
 from watcher.shard import Shard
 
@@ -194,13 +196,15 @@ def test_clusters_on_one_redis_do_not_see_each_other(bed: TestBed, tmp_path: Pat
 def _two_clusters(stacks: dict[str, Stack], clients: dict[str, Client]) -> None:
     """The same names in both; the injector of one only comes back."""
     east, west = stacks["east"], stacks["west"]
+    ports: dict[str, int] = {}
     for name, stack in stacks.items():
         clients[name].create_meshed_namespace("twin", stack.bed.wear)
         stack.bed.inject_fault(Fault.KILLED)
         clients[name].create("twin", w.replica_set("web", 2))
         stack.policy(QUICK)
-        stack.start_worker()
-        stack.start_watcher()
+        stack.start_worker(REMESH_METRICS_PORT="0")
+        ports[name] = free_port()
+        stack.start_watcher(REMESH_METRICS_PORT=str(ports[name]))
         waiting(stack, 1)
 
     east.bed.heal()
@@ -213,10 +217,19 @@ def _two_clusters(stacks: dict[str, Stack], clients: dict[str, Client]) -> None:
         with make_app(stack.settings, consumes=False) as app:
             answers = app.control.ping(timeout=3.0)
         assert len(answers) == 1
+        assert _clusters_in_metrics(ports[name]) == {name}
     keys = [str(key) for key in east.connection.scan_iter(count=1000)]
     assert [key for key in keys if not key.startswith(("remesh:{east}:", "remesh:{west}:"))] == []
     west.bed.heal()
     clients["west"].wait_healed("twin", west.bed.wear.sidecar, 2)
+
+
+def _clusters_in_metrics(port: int) -> set[str]:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    ours = [line for line in text.splitlines() if line.startswith("remesh_")]
+    assert all('cluster="' in line for line in ours)
+    return {line.partition('cluster="')[2].partition('"')[0] for line in ours}
 
 
 def _folder(parent: Path, name: str) -> Path:

@@ -91,3 +91,29 @@ def test_a_redis_that_is_not_there_is_named(stack: Stack) -> None:
     code, lines = refused_start(stack, REMESH_REDIS_URL=f"unix://{stack.folder}/nobody.sock")
     assert code == 5
     assert len(lines) == 1
+
+
+ELECTION = {"REMESH_LEADER_ELECTION": "true", "REMESH_LEASE_NAMESPACE": "default"}
+
+
+def test_a_missing_right_to_the_lease_is_named(cluster: SimCluster, stack: Stack) -> None:
+    cluster.refuse("get", "leases")
+    code, lines = refused_start(stack, **ELECTION)
+    assert code == 4
+    assert len(lines) == 1
+    assert "leases" in lines[0]
+
+
+def test_an_election_without_a_namespace_outside_of_a_cluster_is_refused(stack: Stack) -> None:
+    code, lines = refused_start(stack, **{**ELECTION, "REMESH_LEASE_NAMESPACE": ""})
+    assert code == 2
+    assert len(lines) == 1
+    assert "REMESH_LEASE_NAMESPACE" in lines[0]
+
+
+def test_rabbitmq_for_the_trail_is_refused_by_name(stack: Stack) -> None:
+    code, lines = refused_start(stack, REMESH_REDIS_URL="amqp://me:letmein@127.0.0.1:5672/mesh")
+    assert code == 2
+    assert len(lines) == 1
+    assert "REMESH_REDIS_URL" in lines[0]
+    assert "letmein" not in lines[0]
