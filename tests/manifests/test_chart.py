@@ -130,6 +130,7 @@ def test_each_wrong_value_is_refused_with_its_path() -> None:
     [
         ("redis.enabled=false", "name a Secret whose key holds the Redis URL"),
         ("externalRedis.existingSecret=url", "set one of them"),
+        ("serviceMonitor.enabled=true", "name its namespace there"),
     ],
 )
 def test_values_that_contradict_each_other_are_refused(setting: str, words: str) -> None:

@@ -256,6 +256,9 @@ topologySpreadConstraints:
 {{- if and .Values.priorityClass.create .Values.priorityClassName }}
 {{- fail "priorityClass.create is true and priorityClassName is set: set one of them" }}
 {{- end }}
+{{- if and .Values.serviceMonitor.enabled .Values.networkPolicy.enabled (not .Values.networkPolicy.metricsFrom) }}
+{{- fail "serviceMonitor.enabled is true and networkPolicy.metricsFrom is empty, so Prometheus would not be let in: name its namespace there" }}
+{{- end }}
 {{- if and .Values.admissionPolicy.enabled (semverCompare "<1.30.0-0" .Capabilities.KubeVersion.Version) }}
 {{- fail (printf "Kubernetes %s has no ValidatingAdmissionPolicy: upgrade to 1.30, or set admissionPolicy.enabled=false and rely on rights alone" .Capabilities.KubeVersion.Version) }}
 {{- end }}
