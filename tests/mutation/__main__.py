@@ -5,6 +5,7 @@ Without a number for anything: a thousand of each kind. The exit code is 1 if an
 
 import argparse
 import logging
+import signal
 import sys
 import time
 
@@ -25,6 +26,7 @@ def main() -> int:
     options = parser.parse_args()
     given = {name: getattr(options, name) for name in ALL}
     numbers = {name: number or 0 for name, number in given.items()} if any(given.values()) else dict.fromkeys(ALL, 1000)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     logging.disable(logging.CRITICAL)  # each refusal is logged; here only counts matter
     failed = 0
     for name, number in numbers.items():

@@ -122,7 +122,7 @@ class Mutator:
             return deep(rng.choice((50, 200, DEEP)))
         if chance < 0.02:
             return rng.choice("ax\x1b→") * HUGE
-        choices = (None, True, False, [], {}, [old], {"a": old}, [None], {"": None}, str(old)[:1000])
+        choices: tuple[Any, ...] = (None, True, False, [], {}, [old], {"a": old}, [None], {"": None}, str(old)[:1000])
         return rng.choice((*choices, rng.choice(ODD_NUMBERS), rng.choice(ODD_NUMBERS), *rng.sample(ODD_TEXTS, 6)))
 
     def raw(self, data: bytes) -> bytes:

@@ -183,16 +183,26 @@ def _run(
     tell: Tell,
 ) -> Tally:
     tally = Tally(name, seed)
+    try:
+        _run_all(tally, numbers, make, tell)
+    except (KeyboardInterrupt, SystemExit):  # what is done by then is told
+        tally.failures.append(f"ended early, of {len(numbers):,}")
+        tally.failed += 1
+    return tally
+
+
+def _run_all(
+    tally: Tally, numbers: range, make: "Callable[[Mutator], tuple[Any, Callable[[], str]]]", tell: Tell
+) -> None:
     last = time.monotonic()
     for number in numbers:
         # Each mutant has a seed of its own, so that one can be made again without those before it.
         try:
-            shown, check = make(Mutator(f"{seed}/{name}/{number}"))
+            shown, check = make(Mutator(f"{tally.seed}/{tally.name}/{number}"))
         except RecursionError:
             tally.counts["too deep to be written"] += 1
             continue
         tally.run(number, shown, check)
         if time.monotonic() - last > TELL_SECONDS:
             last = time.monotonic()
-            tell(f"{name}: {number - numbers.start + 1:,} of {len(numbers):,}, {tally.failed} did not hold")
-    return tally
+            tell(f"{tally.name}: {number - numbers.start + 1:,} of {len(numbers):,}, {tally.failed} did not hold")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from remesh.models import Probe
+from remesh.models import FailureClass, Probe
 from tests.mutation import checks, run
 from tests.mutation.run import Tally
 
@@ -41,7 +41,7 @@ def test_the_same_seed_makes_the_same_mutants() -> None:
 
 def test_the_checks_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would delete an injected pod is caught by the raw document."""
-    monkeypatch.setattr(checks, "classify", lambda _text: checks.FailureClass.HEALTHY)
+    monkeypatch.setattr(checks, "classify", lambda _text: FailureClass.HEALTHY)
     tally = run.texts(20, SEED)
     assert tally.failed > 10
 
