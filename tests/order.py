@@ -22,7 +22,7 @@ SECONDS: dict[str, float] = {
     "tests/containers/test_compose.py": 60,
     "tests/e2e/": 25,
     "tests/e2e/test_bare_pods.py::test_an_injector_that_dies_again": 50,
-    "tests/e2e/test_in_cluster.py": 120,
+    "tests/e2e/test_in_cluster.py": 90,
     "tests/e2e/test_istio": 40,
     "tests/e2e/test_istio_check.py": 5,
     "tests/e2e/test_main_job.py::test_a_worker_killed": 60,
