@@ -7,7 +7,7 @@ there, elects leaders, publishes its root certificate in every namespace.
 
 import signal
 from pathlib import Path
-from typing import Self
+from typing import Literal, Self
 
 from remesh.testbed import InjectorWear
 from tests.cluster import build, istio_manifest, network
@@ -44,6 +44,7 @@ class IstioCluster(RealCluster):
         wear: InjectorWear | None = ISTIO_WEAR,
         *,
         nodes: int = DEFAULT_NODES,
+        node: Literal["kwok", "real"] = "kwok",
         tuning: Tuning = DEFAULT_TUNING,
     ) -> Self:
         """Start a cluster and return when istiod injects; with `wear=None` Istio is not installed.
@@ -57,7 +58,7 @@ class IstioCluster(RealCluster):
         if reason := unavailable_reason():
             raise ClusterError(reason)
         build.ensure(build.PROGRAMS + build.ISTIO_PROGRAMS)
-        return super().start(wear, nodes=nodes, tuning=tuning)
+        return super().start(wear, nodes=nodes, node=node, tuning=tuning)
 
     def install_injector(self, wear: InjectorWear) -> None:
         """Install Istio, once, in a cluster that was started without it."""
