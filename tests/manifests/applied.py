@@ -10,9 +10,10 @@ from typing import Any
 
 import yaml
 
-from tests.cluster.api import Api
+from tests.cluster.api import PATCH_TYPES, Api
 from tests.cluster.cluster import RealCluster
 from tests.cluster.errors import ApiError
+from tests.cluster.workloads import collection, replica_set
 from tests.manifests import tools
 from tests.manifests.tools import NAMESPACE, Object
 from tests.stack import wait_until
@@ -39,21 +40,22 @@ def applied(cluster: RealCluster, objects: list[Object], namespace: str = "defau
 
 
 def _wait_for_admission(cluster: RealCluster, objects: list[Object], namespace: str) -> None:
-    """The API server learns of its policies by a watch: poll until they are in force."""
+    """The API server learns of its policies by a watch: poll until they are in force, without creating anything."""
     if not tools.kinds(objects, "ValidatingAdmissionPolicy"):
         return
-    watcher, pods = account(cluster, "watcher"), f"/api/v1/namespaces/{namespace}/pods"
+    watcher, worker = account(cluster, "watcher"), account(cluster, "worker")
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+    owners = collection("ReplicaSet", "kube-system")
+    cluster.api.ensure(pods, pod("here"))
+    cluster.api.ensure(owners, replica_set("here", 0))
+    nudge = {"metadata": {"annotations": {"remesh.dev/nudge": None}}}
 
-    def probe() -> bool:
-        body = pod("too-early")
-        try:
-            watcher.api.post(pods, body)
-        except ApiError as error:
-            return error.status == REFUSED and "dry run" in str(error)
-        cluster.api.delete(f"{pods}/too-early")
-        return False
+    def in_force() -> bool:
+        # Where it is not, the name is taken (409): the API server looks at that last.
+        pods_held = not watcher.may("POST", pods, pod("here")) and "dry run" in watcher.said[f"POST {pods}"]
+        return pods_held and not worker.may("PATCH", f"{owners}/here", nudge, content_type=PATCH_TYPES["merge"])
 
-    wait_until(probe, "the admission policies are in force", 60)
+    wait_until(in_force, "the admission policies are in force", 60)
 
 
 def pod(name: str, **metadata: Any) -> Object:
