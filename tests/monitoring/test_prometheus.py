@@ -91,3 +91,17 @@ def test_a_worker_that_loses_its_redis_is_alive_and_not_ready_and_says_all_in_js
         stack.stop()
     told = [json.loads(line) for line in worker.process.text().splitlines()]
     assert any("shutdown" in line["message"] for line in told), "what Celery says past all logging"
+
+
+def test_of_two_watchers_one_leads_and_both_are_alive_and_ready(sim_cluster: SimCluster, tmp_path: Path) -> None:
+    election = {"REMESH_LEADER_ELECTION": "true", "REMESH_LEASE_NAMESPACE": "default"}
+    stack, ports = Stack(sim_cluster, tmp_path, election), (free_port(), free_port())
+    try:
+        watchers = [Served(stack.start_watcher(REMESH_METRICS_PORT=str(port)), port) for port in ports]
+        leader = 'remesh_leader{cluster="e2e",shard=""}'
+        wait_until(lambda: sorted(each.metric(leader) or 0.0 for each in watchers) == [0.0, 1.0], "one leads")
+        for each in watchers:
+            wait_until(lambda each=each: each.get("/readyz") == (200, "ok\n"), "it is ready")  # type: ignore[misc]
+            assert each.get("/livez") == (200, "ok\n")
+    finally:
+        stack.stop()
