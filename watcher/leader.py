@@ -182,6 +182,10 @@ class Terms:
             log.warning("the lease is lost; this watcher releases nothing more", holder=self._leadership.holder())
             self._over.set()
 
+    def anew(self) -> None:
+        """Begin the term anew, with every object: what it remembered of Redis is not there any more."""
+        self._over.set()
+
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set."""
         said = None

@@ -100,7 +100,12 @@ class _Process:
         self._see()
         leads = self._leader.leads
         trailkeeper.keep(
-            self._settings, self._policy, self._redis, self._stop, leads=lambda: self._shard.index == 0 and leads()
+            self._settings,
+            self._policy,
+            self._redis,
+            self._stop,
+            leads=lambda: self._shard.index == 0 and leads(),
+            on_lost=self._terms.anew,
         )
         code = _until_signal(self._work, self._stop)
         self._seeing.close()

@@ -31,9 +31,15 @@ ACTOR: Final = "watcher"
 
 
 def keep(
-    settings: Settings, policy: Policy, redis: RedisClient, stop: threading.Event, leads: Callable[[], bool]
+    settings: Settings,
+    policy: Policy,
+    redis: RedisClient,
+    stop: threading.Event,
+    *,
+    leads: Callable[[], bool],
+    on_lost: Callable[[], None],
 ) -> None:
-    """Start the thread of this process. Only who leads seals and prunes; everybody looks."""
+    """Start the thread of this process. Only who leads seals and prunes; everybody looks, and is told of a loss."""
     trail = Trail(redis, settings.cluster, settings.key_prefix)
     keeper = TrailKeeper(
         trail,
@@ -42,6 +48,7 @@ def keep(
         retention=Retention(redis, trail, settings.cluster, settings.key_prefix),
         policy=policy.trail,
         leads=leads,
+        on_lost=on_lost,
     )
     keeper.start(stop)
 
@@ -58,6 +65,7 @@ class TrailKeeper:
         retention: Retention | None = None,
         policy: TrailPolicy | None = None,
         leads: Callable[[], bool] = lambda: True,
+        on_lost: Callable[[], None] = lambda: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._trail = trail
@@ -66,6 +74,7 @@ class TrailKeeper:
         self._retention = retention
         self._policy = policy or TrailPolicy()
         self._leads = leads
+        self._on_lost = on_lost
         self._now = now
         self._known: Link | None = None
         self._said = START
@@ -94,6 +103,7 @@ class TrailKeeper:
         if gone and self._known:
             log.error("the audit trail has lost records", reason=gone, last_known=str(self._known), head=str(head))
             self._trail.say_lost(gone, self._known, self._now())
+            self._on_lost()
             head = self._trail.head()
         self._known = head
         return gone

@@ -5,6 +5,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tests.cluster.cluster import RealCluster
 from tests.reliability.proxy import FaultyProxy, Mood
 from tests.reliability.story import BudgetWatch, Story, told
 from tests.stack import Process, wait_until
+from watcher.trailkeeper import CHECK_SECONDS
 
 pytestmark = pytest.mark.timeout(280)
 
@@ -90,8 +92,10 @@ def test_redis_is_wiped_and_the_watcher_derives_all_findings_again(story: Story)
     """Before the first repair: what is lost with it is told in docs/reliability.md."""
     with at_work(story) as (watcher, _):
         wait_until(lambda: len(story.chains()) >= len(story.bare) + 1, "the findings are known", 60)
+        first = min(record.at for record in story.stack.records())
+        wait_until(lambda: (datetime.now(UTC) - first).total_seconds() > 2 * CHECK_SECONDS, "the trail's head is known")
         wiped(story)
-        watcher.wait_for("trail", 60)
+        watcher.wait_for("the audit trail has lost records", 60)
         story.bed.heal()
 
 
