@@ -157,7 +157,7 @@ def _redis_settings(broker: Endpoint, base: str, socket_seconds: float) -> dict[
         "socket_timeout": socket_seconds,
         "socket_connect_timeout": CONNECT_SECONDS,
         "health_check_interval": HEALTH_CHECK_SECONDS,
-        "max_connections": 64,
+        "max_connections": 128,
     }
     if not broker.is_socket:
         transport["socket_keepalive"] = True
@@ -188,7 +188,7 @@ def _result_settings(results: Endpoint, base: str, socket_seconds: float) -> dic
         "redis_socket_connect_timeout": CONNECT_SECONDS,
         "redis_socket_keepalive": not results.is_socket,
         "redis_backend_health_check_interval": HEALTH_CHECK_SECONDS,
-        "redis_max_connections": 64,
+        "redis_max_connections": 128,
         "result_backend_transport_options": {
             **results.options,
             "global_keyprefix": base,
@@ -230,7 +230,7 @@ def _worker_settings() -> dict[str, Any]:
         # Repairs wait for the API server and do not compute: 16 threads in 72 MB do the work of 16 processes in 1 GB.
         # Celery's time limits do nothing to threads: each call has its own time-out, each task its own deadline.
         "worker_pool": "threads",
-        "worker_concurrency": 16,
+        "worker_concurrency": 64,
         "worker_prefetch_multiplier": 1,  # a task that waits in a busy worker could run in another one
         "worker_eta_task_limit": 200,
         "worker_send_task_events": True,  # Flower lives on them

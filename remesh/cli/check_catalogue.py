@@ -68,7 +68,7 @@ CATALOGUE: Final[dict[str, Entry]] = {
     "watcher-synced": Entry(PARTS, "wait for its first lists; if it lasts, read the watcher's log"),
     "watcher-leader": Entry(PARTS, "wait one lease; if it lasts, read the watchers' logs"),
     "workers": Entry(
-        PARTS, "start one: `celery -A workers.app worker --pool threads --concurrency 16 -E`; or `remesh run`"
+        PARTS, "start one: `celery -A workers.app worker --pool threads --concurrency 64 -E`; or `remesh run`"
     ),
     "metrics": Entry(PARTS, "open the port to whoever scrapes; see docs/metrics.md"),
 }

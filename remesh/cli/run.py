@@ -31,7 +31,7 @@ def run(
         bool, typer.Option("--observe", help="Find, prove and record; never write to the cluster.")
     ] = False,
     flower: Annotated[bool, typer.Option("--flower", help="Run Flower, too, on loopback with a password.")] = False,
-    concurrency: Annotated[int, typer.Option("--concurrency", help="Threads of the worker.", min=1)] = 16,
+    concurrency: Annotated[int, typer.Option("--concurrency", help="Threads of the worker.", min=1)] = 64,
 ) -> None:
     """Run watcher, worker and an embedded Valkey against the current context, until Ctrl-C ends all of them.
 

@@ -61,7 +61,7 @@ class KubeClient:
     Gone, Throttled, Rejected.
     """
 
-    def __init__(self, access: Access, *, connections: int = 16) -> None:
+    def __init__(self, access: Access, *, connections: int = 64) -> None:
         self.access = access
         self._base = access.server.rstrip("/")
         self._pool = _pool(access, connections)
