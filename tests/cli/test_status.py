@@ -126,9 +126,18 @@ def stack(sim_cluster: SimCluster, remesh: Remesh, tmp_path: Path) -> Iterator[S
     sim_cluster.heal()
 
 
+@pytest.fixture
+def client(sim_cluster: SimCluster) -> Iterator[Client]:
+    opened = Client(sim_cluster.kubeconfig)
+    yield opened
+    opened.delete_workloads("status-incident")
+    opened.close()
+
+
 @pytest.mark.timeout(240)
-def test_an_incident_from_its_gate_to_its_end(remesh: Remesh, sim_cluster: SimCluster, stack: Stack) -> None:
-    client = Client(sim_cluster.kubeconfig)
+def test_an_incident_from_its_gate_to_its_end(
+    remesh: Remesh, sim_cluster: SimCluster, client: Client, stack: Stack
+) -> None:
     client.create_meshed_namespace("status-incident", sim_cluster.wear)
     stack.start_watcher()
     stack.start_worker()
@@ -146,13 +155,16 @@ def test_an_incident_from_its_gate_to_its_end(remesh: Remesh, sim_cluster: SimCl
     assert waiting["incident"]["left"] == 3
     assert "0 of 3 healed, 0 running, 3 waiting; end not known: the gate is closed" in remesh("status").out
     sim_cluster.heal()
-    ended = wait_until(lambda: (found := document())["incident"]["ended"] and found, "the incident's end")
+
+    def over() -> Any:
+        """The trail has the end a moment before the ledger drops the findings."""
+        found = document()
+        return found if found["incident"]["ended"] and not found["repairs"]["total"] else None
+
+    ended = wait_until(over, "the incident's end")
     assert (ended["incident"]["healed"], ended["incident"]["objects"]) == (3, 3)
     assert ended["incident"]["seconds"] > 0
-    assert ended["repairs"]["total"] == 0
     assert "3 objects of linkerd, 3 healed" in remesh("status").out
-    client.delete_workloads("status-incident")
-    client.close()
 
 
 @pytest.mark.timeout(120)
