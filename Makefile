@@ -6,7 +6,8 @@
 #   make test                 everything that this machine can run; says what it skipped
 #   make lint types imports   style, types, direction of imports
 #   make docs                 the documentation, built strictly into site/
-#   make dist                 wheel and sdist, tried in an empty environment
+#   make dist                 wheel, sdist and bill of materials, tried in an empty environment
+#   make sbom                 the bill of materials alone, into dist/sbom.cdx.json
 #   make bench                figures, printed
 #   make cluster              a real control plane to try things on, until Ctrl-C
 
@@ -35,7 +36,7 @@ CACHE := $(or $(REMESH_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/remesh)
 REAL_IS_POSSIBLE := $(or $(KUBEBUILDER_ASSETS),$(if $(filter none,$(REMESH_GO)),,$(shell command -v $(or $(REMESH_GO),go) 2>/dev/null)),$(wildcard $(CACHE)/testcluster/*))
 DEMO_NEEDS := $(if $(filter real,$(CLUSTER)),$(DEV),$(if $(filter auto,$(CLUSTER)),$(if $(REAL_IS_POSSIBLE),$(DEV),$(RUN)),$(RUN)))
 
-.PHONY: help demo test lint format types imports docs dist bench cluster check venv clean
+.PHONY: help demo test lint format types imports docs dist sbom bench cluster check venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -68,6 +69,9 @@ docs: $(DEV)
 
 dist: $(DEV)
 	@.ci/release
+
+sbom: $(DEV)
+	@.ci/sbom
 
 bench: $(DEV)
 	@$(BIN)/python -m benchmarks $(BENCH)
