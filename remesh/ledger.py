@@ -159,10 +159,10 @@ class Ledger:
         self._base = key_base(prefix, cluster)
         self.brakes = Brakes(redis, self._base)
         self.owed = Owed(redis, self._base)
+        self.manifests = Manifests(redis, self._base)
         script = redis.register_script
         self._open = script(lua.OPEN)
         self._close = script(lua.CLOSE)
-        self.manifests = Manifests(redis, self._base)
         self._release = script(lua.NOW + lua.RELEASE)
         self._lease = script(lua.LEASE)
         self._renewal = script(lua.RENEW)
