@@ -159,13 +159,22 @@ capabilities:
       fieldPath: metadata.name
 {{- end }}
 
-{{/* Liveness: it is stuck. Readiness: it has everything that it needs to work. */}}
+{{/*
+Startup: a busy node may take half a minute to start Python and more; until then liveness is not asked.
+Liveness: it is stuck. Readiness: it has everything that it needs to work.
+*/}}
 {{- define "remesh.probes" -}}
+startupProbe:
+  httpGet:
+    path: /livez
+    port: metrics
+  periodSeconds: 3
+  timeoutSeconds: 5
+  failureThreshold: 60
 livenessProbe:
   httpGet:
     path: /livez
     port: metrics
-  initialDelaySeconds: 10
   periodSeconds: 15
   timeoutSeconds: 5
   failureThreshold: 4
