@@ -40,7 +40,7 @@ def _metadata(app: str, digest: str, number: int) -> dict[str, Any]:
     return {
         "name": f"{app}-{digest}-{number:05d}",
         "generateName": f"{app}-{digest}-",
-        "namespace": f"team-{number % 20}",
+        "namespace": f"team-{number // REPLICAS % 20}",
         "uid": uid,
         "resourceVersion": str(100_000 + number),
         "creationTimestamp": "2026-05-04T10:20:30Z",
@@ -49,7 +49,7 @@ def _metadata(app: str, digest: str, number: int) -> dict[str, Any]:
             "app.kubernetes.io/version": "1.4.2",
             "linkerd.io/control-plane-ns": "linkerd",
             "linkerd.io/proxy-deployment": app,
-            "linkerd.io/workload-ns": f"team-{number % 20}",
+            "linkerd.io/workload-ns": f"team-{number // REPLICAS % 20}",
             "pod-template-hash": digest,
         },
         "annotations": {
