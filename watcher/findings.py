@@ -62,9 +62,9 @@ class Tracked:
         return finding.owner.uid if owned and finding.owner else finding.ref.uid
 
     @property
-    def template(self) -> tuple[str, str]:
+    def template(self) -> tuple[str, str, str]:
         """Whose template a dry run of it tries: a thousand bare pods of one owner are one question."""
-        return (self.owner_uid, self.finding.template_hash)
+        return (self.finding.ref.namespace, self.owner_uid, self.finding.template_hash)
 
     @property
     def order(self) -> tuple[bool, datetime, str]:

@@ -31,6 +31,10 @@ LEFTOVER_SECONDS = 90.0  # a nudge takes well under a second; older than a task'
 OPEN_FINDING_TTL = 7 * 86400.0  # seconds; longer than any outage one would leave alone
 QUARANTINE_SECONDS = 10.0  # how often it is asked whether somebody cleared a quarantine
 BATCH = 2000  # objects looked at in one round, so that outcomes and gates are not kept waiting by a relist
+# One object's findings: so many at once, then one for each pause. Each costs some records, and whoever may write an
+# object can break and mend it many times a second.
+EPISODES = 20
+EPISODE_SECONDS = 30.0
 YOUNG_SECONDS = 1.0  # how soon an object that is still too young is looked at again
 
 
@@ -42,6 +46,8 @@ class Looker:
         self.restored = restored  # told finding and task of a release from before a restart
         self._releaser = releaser
         self._lacking: dict[str, datetime] = {}  # UID → since when it lacks pods
+        self._said_flapping: set[str] = set()  # UIDs
+        self._episodes: dict[str, tuple[float, float]] = {}  # UID → findings counted, as of which monotonic time
         self._leftover: dict[str, float] = {}  # UID → monotonic time a nudge annotation was first seen
 
     def look_at_changes(self) -> None:
@@ -118,7 +124,7 @@ class Looker:
     def _current(self, obj: Workload | Pod) -> int | None:
         if isinstance(obj, Pod):
             return None
-        return counted(obj, self._desk.store.pods_of(obj.metadata.uid))
+        return counted(obj, self._desk.store.pods_of(obj))
 
     def _stuck_since(self, workload: Workload, current: int | None, now: datetime) -> datetime | None:
         uid = workload.metadata.uid
@@ -135,6 +141,8 @@ class Looker:
             self._desk.close(tracked, "template_changed", "the template changed; judged anew")
             tracked = None
         if tracked is None:
+            if self._flaps(obj):
+                return
             tracked = self._begin(obj, decision)
         else:
             self._refresh(tracked, obj, decision)
@@ -144,6 +152,21 @@ class Looker:
             return
         if tracked.state is not State.WAITING:
             to_waiting(tracked)
+
+    def _flaps(self, obj: Workload | Pod) -> bool:
+        """True if it has had more findings than an outage would give it; it is looked at again when one more may be."""
+        uid, now = obj.metadata.uid, time.monotonic()
+        count, since = self._episodes.get(uid, (0.0, now))
+        count = max(0.0, count - (now - since) / EPISODE_SECONDS)
+        if count > EPISODES - 1:
+            self._desk.due[uid] = now + EPISODE_SECONDS * (count - (EPISODES - 1))
+            if uid not in self._said_flapping:
+                log.warning("an object breaks and recovers all the time; it waits", uid=uid, name=obj.metadata.name)
+            self._said_flapping.add(uid)
+            return True
+        self._episodes[uid] = (count + 1, now)
+        self._said_flapping.discard(uid)
+        return False
 
     def _rests(self, tracked: Tracked, obj: Workload | Pod, decision: Decision) -> bool:
         """Quarantined, or nothing that remesh would ever do: recorded once, then left."""
@@ -213,6 +236,8 @@ class Looker:
             return finding
         # A bare pod counts against its owner's template: that is what would come back bare.
         owner = self._desk.store.workload(controller.uid)
+        if owner is not None and owner.metadata.namespace != obj.metadata.namespace:
+            return finding.model_copy(update={"owner": None})  # forged: nothing of it may count for that owner
         return finding.model_copy(update={"template_hash": owner.template_hash if owner else ""})
 
     def _refresh(self, tracked: Tracked, obj: Workload | Pod, decision: Decision) -> None:
@@ -225,8 +250,9 @@ class Looker:
         self._desk.close(tracked, "recovered", f"recovered without a repair: {decision.reason}")
 
     def _gone(self, uid: str) -> None:
-        for table in (self._desk.due, self._desk.settling, self._lacking, self._leftover):
+        for table in (self._desk.due, self._desk.settling, self._lacking, self._leftover, self._episodes):
             table.pop(uid, None)
+        self._said_flapping.discard(uid)
         tracked = self._desk.book.get(uid)
         if tracked is not None and tracked.state is not State.RELEASED:
             self._desk.close(tracked, "gone", "the object is gone", Result.OBSOLETE)

@@ -17,6 +17,7 @@ from remesh.policy import Mode
 from watcher.desk import Desk
 from watcher.findings import State, Tracked, repair_of, to_released, to_waiting
 from watcher.gate import Gate, GateStatus
+from watcher.turns import Turns, in_turn
 
 log = logs.get("watcher.release")
 
@@ -54,7 +55,7 @@ def candidates(gate: Gate, waiting: Sequence[Tracked], released: int) -> list[Tr
 def probe_candidate(waiting: list[Tracked], turn: int) -> Tracked | None:
     """Whose template the next dry run takes: in turn, those first whose own template is not under suspicion."""
     trusted = [each for each in waiting if not each.suspect] or waiting
-    return trusted[turn % len(trusted)] if trusted else None
+    return in_turn(trusted, turn)
 
 
 class Releaser:
@@ -63,14 +64,17 @@ class Releaser:
     def __init__(self, desk: Desk, send: Sender) -> None:
         self._desk = desk
         self._send = send
+        self._turns: dict[str, Turns] = {}  # by gate
 
     def release(self, gates: Iterable[Gate]) -> None:
         """Release through every open gate what the window has room for."""
-        for gate in gates:
-            key = gate.key
+        known = {gate.key: gate for gate in gates}
+        self._turns = {key: self._turns.get(key) or Turns(cost) for key in known}
+        for key, gate in known.items():
             waiting = self._desk.book.waiting(key)
             if not waiting or not gate.releases:
                 continue
+            waiting = self._turns[key].arrange(waiting)
             if self._desk.policy.mode is Mode.OBSERVE:
                 self._observe_only(waiting)
                 continue
@@ -85,6 +89,7 @@ class Releaser:
                     continue
                 if not self.release_one(tracked, key):
                     break
+                self._turns[key].served(tracked)
                 busy[tracked.owner_uid] += 1
                 evicting += evicts(tracked)
 

@@ -163,11 +163,12 @@ class Store:
         with self._changed:
             self._slices.pop((namespace, service), None)
 
-    def pods_of(self, uid: str) -> list[Pod]:
-        """Pods whose controller has this UID."""
+    def pods_of(self, owner: Workload) -> list[Pod]:
+        """Pods that name it as their controller. A reference from another namespace is a forger's."""
         with self._changed:
             pods = self._objects.get("Pod", {})
-            return [pods[pod] for pod in self._pods_of.get(uid, ()) if pod in pods]
+            found = [pods[pod] for pod in self._pods_of.get(owner.metadata.uid, ()) if pod in pods]
+            return [pod for pod in found if pod.metadata.namespace == owner.metadata.namespace]
 
     # --- inside the lock ---
 

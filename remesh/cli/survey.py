@@ -117,7 +117,7 @@ class _Seen:
 
     workloads: list[Workload] = field(default_factory=list)
     pods: list[Pod] = field(default_factory=list)
-    pods_of: dict[str, list[Pod]] = field(default_factory=dict)
+    pods_of: dict[tuple[str, str], list[Pod]] = field(default_factory=dict)  # by namespace and owner's UID
     hashes: dict[str, str] = field(default_factory=dict)  # template hash by UID of the workload
 
 
@@ -144,7 +144,10 @@ class Survey:
         if mesh is not None:
             self.session.profiles.by_name(mesh)
         seen = self._list(namespace)
-        judged = [self.judge(obj, pods=seen.pods_of.get(obj.metadata.uid, [])) for obj in seen.workloads]
+        judged = [
+            self.judge(obj, pods=seen.pods_of.get((obj.metadata.namespace, obj.metadata.uid), []))
+            for obj in seen.workloads
+        ]
         judged += [self.judge(pod, template_hash=_owners_hash(pod, seen)) for pod in seen.pods]
         found = (each for each in judged if each.decision.is_finding and mesh in (None, each.mesh))
         return sorted(found, key=_order)
@@ -156,7 +159,7 @@ class Survey:
         seen.pods = self.cluster.list("Pod", namespace)
         for pod in seen.pods:
             if (controller := pod.metadata.controller) is not None:
-                seen.pods_of.setdefault(controller.uid, []).append(pod)
+                seen.pods_of.setdefault((pod.metadata.namespace, controller.uid), []).append(pod)
         seen.hashes = {each.metadata.uid: each.template_hash for each in seen.workloads}
         return seen
 

@@ -13,6 +13,13 @@ OWNERS = 4096
 """Owners remembered at most; each keeps one pod of about 5 KB alive. Lists come sorted, so siblings come together."""
 
 
+VALUE_CHARACTERS = 256
+ANNOTATIONS = 100
+"""What is kept of one object's annotations. Those that decide are short; whoever may write an object may write 256 KiB
+into each, kubectl's last-applied-configuration among them. A worker reads the object whole before it touches anything.
+"""
+
+
 class Siblings:
     """The latest pod of each owner. For one thread."""
 
@@ -22,6 +29,8 @@ class Siblings:
 
     def share(self, obj: Any) -> None:
         """Replace what `obj`, if it is a pod with an owner, has in common with the last one of that owner."""
+        if (meta := getattr(obj, "metadata", None)) is not None and getattr(meta, "annotations", None):
+            meta.annotations = shortened(meta.annotations)
         if not isinstance(obj, Pod) or not obj.metadata.owner_references:
             return
         owner = obj.metadata.owner_references[0].uid
@@ -55,3 +64,10 @@ class Siblings:
         for condition in pod.status.conditions or ():
             condition.type = self._words.setdefault(condition.type, condition.type)
             condition.status = self._words.setdefault(condition.status, condition.status)
+
+
+def shortened(annotations: dict[str, str]) -> dict[str, str]:
+    """The same where all is short; else with long values cut, and the first of too many."""
+    if len(annotations) <= ANNOTATIONS and all(len(value) <= VALUE_CHARACTERS for value in annotations.values()):
+        return annotations
+    return {key: value[:VALUE_CHARACTERS] for key, value in list(annotations.items())[:ANNOTATIONS]}

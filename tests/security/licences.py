@@ -3,7 +3,7 @@
 import re
 from importlib import metadata
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 PAGE: Final = ROOT / "docs" / "licences.md"
@@ -52,7 +52,7 @@ def locked(name: str) -> dict[str, str]:
 def licence(package: str) -> str:
     """By SPDX's name where there is one. Empty if the package says nothing."""
     try:
-        told = metadata.metadata(package)
+        told: Any = metadata.metadata(package)  # an email.message.Message
     except metadata.PackageNotFoundError:
         return NOT_EVERYWHERE.get(package, "")
     expression = told.get("License-Expression")
