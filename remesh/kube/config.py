@@ -197,6 +197,8 @@ def _from_kubeconfig(merged: _Kubeconfig, context: str | None) -> Access:
     user = merged.entry("users", user_name, wanted_by) if user_name else {}
     server = _server(merged, cluster, str(chosen.get("cluster")))
     tls = _tls(merged, cluster, user, user_name) if urlsplit(server).scheme == "https" else None
+    if tls is None and not _is_loopback(urlsplit(server)):
+        log.warning("the API server is reached without TLS", server=server)
     auth = _plain_auth(user) or _plugin_auth(name, cluster, user, user_name, tls)
     return Access(
         server=server,
@@ -242,11 +244,15 @@ def _url(text: str) -> SplitResult | None:
 
 def proxy_from_environment(server: SplitResult) -> str:
     """HTTPS_PROXY or HTTP_PROXY for this server, "" where NO_PROXY or loopback exempts it, as kubectl does it."""
-    host = server.hostname or ""
-    if host in {"localhost", "::1"} or host.startswith("127."):
+    if _is_loopback(server):
         return ""
     bypassed = urllib.request.proxy_bypass(server.netloc.rpartition("@")[2])
     return "" if bypassed else urllib.request.getproxies().get(server.scheme, "")
+
+
+def _is_loopback(server: SplitResult) -> bool:
+    host = server.hostname or ""
+    return host in {"localhost", "::1"} or host.startswith("127.")
 
 
 def _tls(merged: _Kubeconfig, cluster: dict[str, Any], user: dict[str, Any], user_name: str) -> ssl.SSLContext:

@@ -1,7 +1,7 @@
 """What one user's objects cost everybody else: turns, memory and records are bounded."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sized
 
 import fakeredis
 import pytest
@@ -122,7 +122,14 @@ def test_nothing_is_remembered_of_an_object_that_is_gone(world: World) -> None:
     world.store.replace("ReplicaSet", [])
     world.rounds(2)
     looker, desk = world.watcher.looker, world.desk
-    left = [looker._episodes, looker._lacking, looker._leftover, looker._said_flapping, desk.due, desk._noted]
+    left: list[Sized] = [
+        looker._episodes,
+        looker._lacking,
+        looker._leftover,
+        looker._said_flapping,
+        desk.due,
+        desk._noted,
+    ]
     assert [len(each) for each in left] == [0] * len(left)
     assert len(desk.book) == 0
     assert world.ledger.open_findings() == []
