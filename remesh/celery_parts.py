@@ -8,6 +8,7 @@ from celery.backends.redis import RedisBackend, SentinelBackend
 from celery.events.dispatcher import EventDispatcher
 from kombu import connection
 from kombu.transport import redis as redis_transport
+from kombu.utils.url import maybe_sanitize_url
 from redis.exceptions import DataError
 
 from remesh import logs
@@ -156,6 +157,26 @@ class CarefulConnection(connection.Connection):
         if scheme.startswith(("amqp", "pyamqp")):
             return super().get_transport_cls()  # type: ignore[no-untyped-call]
         return CarefulTransport
+
+    def info(self) -> dict[str, Any]:
+        """What a worker tells of it to whoever asks, Flower among them: Celery leaves out `password` and nothing else.
+
+        But a socket's password is in `hostname`, and those of several sentinels are in `alternates` and the options.
+        `password` stays: kombu makes the whole URL of it where it is asked for.
+        """
+        found = super().info()  # type: ignore[no-untyped-call]
+        return {key: value if key == "password" else _without_secrets(key, value) for key, value in found.items()}
+
+
+def _without_secrets(key: str, value: Any) -> Any:
+    """The same, with every password in it masked."""
+    if "password" in key.lower():
+        return "**" if value else value
+    if isinstance(value, dict):
+        return {name: _without_secrets(str(name), each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_secrets(key, each) for each in value]
+    return maybe_sanitize_url(value) if isinstance(value, str) else value  # type: ignore[no-untyped-call]
 
 
 class CarefulAMQP(AMQP):  # type: ignore[misc]
