@@ -301,6 +301,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _discover(self, path: str) -> None:
+        path = path.rstrip("/")
         if path == "/version":
             self._answer({"major": "1", "minor": "36", "gitVersion": "v1.36.3"})
         elif path == "/api":

@@ -71,7 +71,8 @@ def lightkube(url: str) -> None:
     from lightkube import Client, KubeConfig
     from lightkube.resources.core_v1 import Pod
 
-    client: Any = Client(config=KubeConfig.from_server(url), trust_env=False)
+    with tempfile.TemporaryDirectory() as folder:
+        client: Any = Client(config=KubeConfig.from_file(str(_kubeconfig(url, Path(folder)))), trust_env=False)
     found = client.list(Pod, namespace="*", chunk_size=500)
     held = {pod.metadata.uid: pod for pod in found}
 

@@ -1,0 +1,200 @@
+"""How cost grows with the number of objects: `python -m benchmarks.growth [--sizes 1000,10000,100000] [--json FILE]`.
+
+list: pages decoded into the store. look: every healthy pod and ReplicaSet judged once. find: refused ReplicaSets become
+findings in trail and ledger. tick: one round of the watcher's thread with so many findings waiting behind a closed gate.
+release: so many findings sent (to a queue that takes them and does nothing). audit: records appended; history: of one
+object among so many. CPU time of this process, but for what waits for Redis, where it is wall time.
+
+The exponent is the slope between neighbouring sizes: 1 is linear.
+"""
+
+import argparse
+import gc
+import math
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks import scenery
+from benchmarks.audit import records
+from benchmarks.pods import REPLICAS
+from benchmarks.report import print_table, write
+from benchmarks.tasks import INJECTOR, finding
+from remesh.audit import Trail
+from remesh.embedded import EmbeddedRedis
+from remesh.kube.decode import decode_list
+from remesh.kube.sharing import Siblings
+from remesh.ledger import Ledger
+from remesh.meshes import load_profiles
+from remesh.policy import WindowPolicy, load_policy
+from remesh.redisdb import RedisClient, connect_url
+from watcher.desk import Desk
+from watcher.findings import to_waiting
+from watcher.gate import Gate, GateStatus
+from watcher.look import Looker
+from watcher.release import Releaser
+from watcher.runtime import Watcher
+from watcher.store import Store
+
+PAGE = 500
+WHAT = ("list", "look", "find", "tick", "release", "audit", "history")
+LONGEST = {"find": 30_000, "release": 30_000}
+"""Above this one size takes minutes and tells no more."""
+
+
+def page(kind: str, items: list[bytes]) -> bytes:
+    """One page of a list."""
+    head = f'{{"kind":"{kind}List","metadata":{{"resourceVersion":"1"}},"items":['
+    return head.encode() + b",".join(items) + b"]}"
+
+
+def pages_of_pods(count: int) -> list[bytes]:
+    """The pods' list."""
+    render = scenery.Pods()
+    return [page("Pod", [render(n) for n in range(at, min(at + PAGE, count))]) for at in range(0, count, PAGE)]
+
+
+def surroundings(store: Store) -> None:
+    """Namespaces, webhook configuration and endpoints."""
+    names = [f"team-{number}" for number in range(scenery.NAMESPACES)]
+    spaces = page("Namespace", [scenery.compact(scenery.namespace(name)) for name in names])
+    store.replace("Namespace", decode_list("Namespace", spaces).items)
+    kind = "MutatingWebhookConfiguration"
+    store.replace(kind, decode_list(kind, page(kind, [scenery.compact(scenery.webhook_configuration())])).items)
+    slices = decode_list("EndpointSlice", page("EndpointSlice", [scenery.compact(scenery.endpoint_slice())]))
+    store.replace_slices("linkerd", "linkerd-proxy-injector", slices.items)
+
+
+def fill(store: Store, pages: list[bytes]) -> None:
+    """As a reflector does it."""
+    siblings, items = Siblings(), []
+    for each in pages:
+        for pod in decode_list("Pod", each).items:
+            siblings.share(pod)
+            items.append(pod)
+    store.replace("Pod", items)
+
+
+class Bench:
+    """One size."""
+
+    def __init__(self, client: RedisClient, size: int) -> None:
+        self.size = size
+        self._client = client
+        self._place = f"size-{size}"
+
+    def desk(self, store: Store, name: str) -> Desk:
+        """A desk with a trail of its own."""
+        room = self.size + 100
+        policy = load_policy().model_copy(update={"window": WindowPolicy(initial=room, maximum=room)})
+        place = f"{self._place}-{name}"
+        return Desk(place, policy, load_profiles(None), store, Trail(self._client, place), Ledger(self._client, place))
+
+    def list(self) -> float:
+        """Seconds to decode and store."""
+        pages = pages_of_pods(self.size)
+        return timed(lambda: fill(Store(), pages), time.process_time)
+
+    def look(self) -> float:
+        """Seconds to judge all that is healthy."""
+        store = Store()
+        surroundings(store)
+        fill(store, pages_of_pods(self.size))
+        sets = [scenery.compact(scenery.replica_set(group)) for group in range(self.size // REPLICAS)]
+        store.replace("ReplicaSet", decode_list("ReplicaSet", page("ReplicaSet", sets)).items)
+        desk = self.desk(store, "look")
+        looker = Looker(desk, Releaser(desk, lambda request: request.task_id), lambda *_: None)
+        spent = timed(lambda: drain(looker, store), time.process_time)
+        assert not len(desk.book), "healthy pods were taken for findings"
+        return spent
+
+    def find(self) -> float:
+        """Seconds until all refused ReplicaSets are findings."""
+        store = Store()
+        surroundings(store)
+        sets = [scenery.replica_set(group, 1, name=f"stuck-{group}", refused=True) for group in range(self.size)]
+        store.replace("ReplicaSet", decode_list("ReplicaSet", page("ReplicaSet", [*map(scenery.compact, sets)])).items)
+        desk = self.desk(store, "find")
+        looker = Looker(desk, Releaser(desk, lambda request: request.task_id), lambda *_: None)
+        spent = timed(lambda: drain(looker, store))
+        assert len(desk.book) == self.size
+        return spent
+
+    def tick(self) -> float:
+        """Seconds of one round with so many waiting; everything was noted before."""
+        store = Store()
+        desk = self.desk(store, "tick")
+        watcher = Watcher(desk, lambda request: request.task_id, lambda _: (_ for _ in ()).throw(AssertionError))
+        for number in range(self.size):
+            to_waiting(desk.book.add(finding(number, desk.cluster)))
+        watcher.tick()
+        return min(timed(watcher.tick) for _ in range(5))
+
+    def release(self) -> float:
+        """Seconds to send them all; the queue takes them and does nothing."""
+        desk = self.desk(Store(), "release")
+        releaser = Releaser(desk, lambda request: request.task_id)
+        for number in range(self.size):
+            to_waiting(desk.book.add(finding(number, desk.cluster)))
+        return timed(lambda: releaser.release([Gate(INJECTOR.key, status=GateStatus.OPEN)]))
+
+    def audit(self) -> float:
+        """Seconds to append so many records."""
+        written = records(self.size)
+        trail = Trail(self._client, f"{self._place}-audit")
+        return timed(lambda: trail.append_many(written))
+
+    def history(self) -> float:
+        """Seconds for one finding's history among them. After `audit`."""
+        trail = Trail(self._client, f"{self._place}-audit")
+        return timed(lambda: [trail.history(f"f-{number:012x}") for number in range(100)]) / 100
+
+
+def drain(looker: Looker, store: Store) -> None:
+    """Look until nothing has changed."""
+    while store._dirty:
+        looker.look_at_changes()
+
+
+def timed(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Seconds."""
+    gc.collect()
+    began = clock()
+    work()
+    return clock() - began
+
+
+def main() -> None:
+    """Measure every size and print costs and exponents."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", default="1000,10000,100000")
+    parser.add_argument("--what", default=",".join(WHAT))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    sizes = [int(each) for each in options.sizes.split(",")]
+    found: dict[str, dict[int, float]] = {name: {} for name in options.what.split(",")}
+    with EmbeddedRedis() as server, connect_url(server.url) as client:
+        for size in sizes:
+            for name, costs in found.items():
+                taken = min(size, LONGEST.get(name, size))
+                if taken not in costs:
+                    costs[taken] = getattr(Bench(client, taken), name)()
+    rows = []
+    for name, costs in found.items():
+        known = sorted(costs.items())
+        slopes = [exponent(*pair) for pair in zip(known, known[1:], strict=False)]
+        each = [f"{size}: {cost * 1000:,.1f} ms" for size, cost in known]
+        unit = f"{known[-1][1] / (1 if name in ('tick', 'history') else known[-1][0]) * 1e6:,.1f} µs"
+        rows.append([name, " ".join(f"{slope:.2f}" for slope in slopes), unit, *each])
+    print_table("how cost grows", ["what", "exponents", "each", *(["at size"] * len(sizes))], rows)
+    write(options.json, "growth", {name: {str(k): v for k, v in costs.items()} for name, costs in found.items()})
+
+
+def exponent(one: tuple[int, float], other: tuple[int, float]) -> float:
+    """Slope of the cost between two sizes, on logarithmic scales."""
+    return math.log(other[1] / one[1]) / math.log(other[0] / one[0])
+
+
+if __name__ == "__main__":
+    main()
