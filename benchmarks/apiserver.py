@@ -15,6 +15,7 @@ import time
 from bisect import bisect_right
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -48,6 +49,10 @@ class Collection:
         """One line of a watch."""
         head = f'{{"type":"{event}","object":{{"kind":"{self.kind}","apiVersion":"{self.version}",'
         return head.encode() + blob[1:] + b"}\n"
+
+    def has_more(self, at: int) -> bool:
+        """True if there are lines beyond so many."""
+        return len(self.lines) > at
 
     def bookmark(self, number: int, *, complete: bool = False) -> bytes:
         """A bookmark; `complete` is the one after the initial events of a streamed list."""
@@ -88,7 +93,9 @@ class Store:
             self._add("/api/v1/nodes", scenery.node(number))
         for name in ("default", "linkerd", *(f"team-{number}" for number in range(scenery.NAMESPACES))):
             self._add("/api/v1/namespaces", scenery.namespace(name, meshed=name.startswith("team-")))
-        self._add("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", scenery.webhook_configuration())
+        self._add(
+            "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations", scenery.webhook_configuration()
+        )
         self._add("/apis/discovery.k8s.io/v1/endpointslices", scenery.endpoint_slice())
 
     def _add(self, place: str, document: dict[str, Any]) -> None:
@@ -209,7 +216,7 @@ class Handler(BaseHTTPRequestHandler):
         status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 500, "reason": "InternalError"}
         self._answer(status | {"message": scenery.REFUSAL, "metadata": {}}, 500)
 
-    do_PATCH = do_PUT = do_DELETE = do_POST
+    do_PATCH = do_PUT = do_DELETE = do_POST  # noqa: N815  # http.server's names
 
     def log_message(self, format: str, *args: Any) -> None:
         pass
@@ -249,7 +256,11 @@ class Handler(BaseHTTPRequestHandler):
         number, _, begin = token.partition(".")
         if not token:
             with self.store.changed:
-                items = [blob for key, blob in collection.objects.items() if key.startswith(f"{namespace}/" * bool(namespace))]
+                items = [
+                    blob
+                    for key, blob in collection.objects.items()
+                    if key.startswith(f"{namespace}/" * bool(namespace))
+                ]
                 number = str(self.store.number)
             if limit and len(items) > limit:
                 self.snapshots[f"{collection.kind}.{number}"] = items
@@ -257,7 +268,11 @@ class Handler(BaseHTTPRequestHandler):
             items = self.snapshots[f"{collection.kind}.{number}"]
         first = int(begin or 0)
         last = first + limit if limit else len(items)
-        more = f'"continue":"{number}.{last}","remainingItemCount":{len(items) - last}' if last < len(items) else '"continue":""'
+        more = (
+            f'"continue":"{number}.{last}","remainingItemCount":{len(items) - last}'
+            if last < len(items)
+            else '"continue":""'
+        )
         head = (
             f'{{"kind":"{collection.kind}List","apiVersion":"{collection.version}",'
             f'"metadata":{{"resourceVersion":"{number}",{more}}},"items":['
@@ -274,7 +289,7 @@ class Handler(BaseHTTPRequestHandler):
         at = self._begin(collection, query)
         while (now := time.monotonic()) < end:
             with self.store.changed:
-                self.store.changed.wait_for(lambda at=at: len(collection.lines) > at, min(BOOKMARK_SECONDS, end - now))
+                self.store.changed.wait_for(partial(collection.has_more, at), min(BOOKMARK_SECONDS, end - now))
                 lines = collection.lines[at:]
                 number = self.store.number
             at += len(lines)
@@ -311,7 +326,9 @@ class Handler(BaseHTTPRequestHandler):
         elif path in PLACES:
             version = path.removeprefix("/apis/").removeprefix("/api/")
             resources = [_resource(plural, kind or plural) for plural, kind in PLACES[path].items()]
-            self._answer({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources})
+            self._answer(
+                {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
+            )
         else:
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}
             self._answer(status | {"message": "the server could not find the requested resource", "metadata": {}}, 404)

@@ -84,7 +84,9 @@ def show(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
         base = by_name["remesh scan -A" if " -A" in row["command"] else "remesh --help"]
         ratio = f"{row['seconds'] / base['seconds']:.1f}"
         memory = f"{row['peak_bytes'] / 1e6:.0f} MB"
-        table.append([row["command"], ratio, f"{row['seconds'] * 1000:.0f} ms", f"{row['least'] * 1000:.0f} ms", memory])
+        table.append(
+            [row["command"], ratio, f"{row['seconds'] * 1000:.0f} ms", f"{row['least'] * 1000:.0f} ms", memory]
+        )
     title = f"the command line, {options.pods} pods, median of {options.runs} runs (fewer of the long ones)"
     print_table(title, ["command", "× remesh's", "median", "least", "peak memory"], table)
 

@@ -1,7 +1,8 @@
 """How fast a list of pods becomes objects, and what they weigh: `python -m benchmarks.decode [--pods 5000]`.
 
 The pods carry a sidecar, statuses, managedFields and all, about 6.4 KB each, as a mesh's pods do. Compared are the
-projection of `remesh.kube.decode`, plain `json`, the same projection by pydantic, and the official client's models.
+projection of `remesh.kube.decode`, plain `json`, the same projection by pydantic, lightkube's objects, lazily as it
+makes them and with what a look reads, and the official client's models.
 Each runs in a process of its own, so that memory is its own. What counts are the ratios; times are this machine's.
 """
 
@@ -12,6 +13,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from benchmarks.memory import resident_bytes
@@ -106,6 +108,27 @@ def pydantic_projection() -> Decode:
     return lambda data: Pods.model_validate_json(data).items
 
 
+def lightkube_objects(*, read: bool = False) -> Decode:
+    """lightkube parses JSON and makes each part an object when it is first asked for; `read` asks as a look would."""
+    from lightkube.resources.core_v1 import Pod
+
+    made: Any = Pod
+
+    def decode(data: bytes) -> Any:
+        pods = [made.from_dict(each) for each in json.loads(data)["items"]]
+        for pod in pods if read else ():
+            _ = (pod.metadata.uid, pod.metadata.labels, pod.metadata.annotations, pod.metadata.ownerReferences[0].uid)
+            _ = [each.name for each in (*pod.spec.containers, *pod.spec.initContainers)]
+            _ = [(each.type, each.status) for each in pod.status.conditions]
+        return pods
+
+    return decode
+
+
+def lightkube_read() -> Decode:
+    return lightkube_objects(read=True)
+
+
 def official_models() -> Decode:
     from kubernetes import client
 
@@ -118,8 +141,12 @@ WAYS: dict[str, Callable[[], Decode]] = {
     "… siblings sharing": shared_projection,
     "json": plain_json,
     "pydantic projection": pydantic_projection,
+    "lightkube": lightkube_objects,
+    "lightkube, read": lightkube_read,
     "official models": official_models,
 }
+OTHERS = ("lightkube", "lightkube, read")
+"""Ways that need an environment of their own."""
 SLOW = {"official models": 5}
 """Ways that get this fraction of the pods; they would take minutes, and the rate is the same."""
 PAGE = 500
@@ -146,11 +173,14 @@ def main() -> None:
     """Measure each way in a process of its own and print them side by side."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pods", type=int, default=5000)
+    parser.add_argument("--json", type=Path)
     parser.add_argument("--only", choices=WAYS, help=argparse.SUPPRESS)  # one way, as JSON: what the children run
     chosen = parser.parse_args()
     if chosen.only:
         print(json.dumps(measure(chosen.only, chosen.pods)))
         return
+    from benchmarks.report import write  # not for the children: they are measured
+
     found = {name: _in_child(name, chosen.pods // SLOW.get(name, 1)) for name in WAYS}
     best = next(iter(found.values()))
     print(f"{chosen.pods} pods of {best['size'] / 1000:.1f} KB")
@@ -159,10 +189,14 @@ def main() -> None:
         start = f"{row['import_seconds']:.2f} s {row['import_bytes'] / 1e6:.0f} MB"
         held = f"{row['pod_bytes'] / 1000:>13.1f}{row['pod_bytes'] / 100:>10.0f} MB"
         print(f"{name:<22}{row['rate']:>10,.0f}{best['rate'] / row['rate']:>8.1f}{held}{start:>18}")
+    write(chosen.json, "decode", found, pods=chosen.pods)
 
 
 def _in_child(name: str, pods: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.decode", "--pods", str(pods), "--only", name]
+    from benchmarks.others import python_with_clients
+
+    python = str(python_with_clients()) if name in OTHERS else sys.executable
+    command = [python, "-m", "benchmarks.decode", "--pods", str(pods), "--only", name]
     answer = subprocess.run(command, check=True, capture_output=True, text=True)
     found: dict[str, float] = json.loads(answer.stdout)
     return found

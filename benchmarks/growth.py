@@ -1,7 +1,7 @@
 """How cost grows with the number of objects: `python -m benchmarks.growth [--sizes 1000,10000,100000] [--json FILE]`.
 
 list: pages decoded into the store. look: every healthy pod and ReplicaSet judged once. find: refused ReplicaSets become
-findings in trail and ledger. tick: one round of the watcher's thread with so many findings waiting behind a closed gate.
+findings in trail and ledger. tick: one round of the watcher's thread with so many waiting behind a closed gate.
 release: so many findings sent (to a queue that takes them and does nothing). audit: records appended; history: of one
 object among so many. CPU time of this process, but for what waits for Redis, where it is wall time.
 
@@ -13,6 +13,7 @@ import gc
 import math
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -183,7 +184,7 @@ def main() -> None:
     rows = []
     for name, costs in found.items():
         known = sorted(costs.items())
-        slopes = [exponent(*pair) for pair in zip(known, known[1:], strict=False)]
+        slopes = [exponent(*pair) for pair in pairwise(known)]
         each = [f"{size}: {cost * 1000:,.1f} ms" for size, cost in known]
         unit = f"{known[-1][1] / (1 if name in ('tick', 'history') else known[-1][0]) * 1e6:,.1f} µs"
         rows.append([name, " ".join(f"{slope:.2f}" for slope in slopes), unit, *each])

@@ -40,7 +40,7 @@ def python_with_clients() -> Path:
 @cache
 def informer() -> Path:
     """The program in benchmarks/go/informer. Raises FileNotFoundError where it is missing and Go is too."""
-    files = sorted(INFORMER.glob("*.go")) + [INFORMER / "go.mod", INFORMER / "go.sum"]
+    files = [*sorted(INFORMER.glob("*.go")), INFORMER / "go.mod", INFORMER / "go.sum"]
     program = cache_root() / "benchmarks" / f"informer-{_digest(*files)}"
     if program.exists():
         return program

@@ -86,10 +86,30 @@ def main() -> None:
     ratio = row["synced_seconds"] / row["stream_seconds"]
     title = f"{options.pods} pods, {options.replica_sets} ReplicaSets, {options.nodes} nodes"
     rows = [
-        ["the stream alone, read and thrown away", "1.0", f"{row['stream_seconds']:.1f} s", f"{row['stream_bytes'] / 1e6:.0f} MB on the wire"],
-        ["the watcher synced", f"{ratio:.1f}", f"{row['synced_seconds']:.1f} s", f"{row['synced_bytes'] / 1e6:.0f} MB resident"],
-        ["… from its start", f"{row['start_to_synced'] / row['stream_seconds']:.1f}", f"{row['start_to_synced']:.1f} s", ""],
-        ["… until each object was judged", f"{row['judged_seconds'] / row['stream_seconds']:.1f}", f"{row['judged_seconds']:.1f} s", f"{row['bytes'] / 1e6:.0f} MB resident"],
+        [
+            "the stream alone, read and thrown away",
+            "1.0",
+            f"{row['stream_seconds']:.1f} s",
+            f"{row['stream_bytes'] / 1e6:.0f} MB on the wire",
+        ],
+        [
+            "the watcher synced",
+            f"{ratio:.1f}",
+            f"{row['synced_seconds']:.1f} s",
+            f"{row['synced_bytes'] / 1e6:.0f} MB resident",
+        ],
+        [
+            "… from its start",
+            f"{row['start_to_synced'] / row['stream_seconds']:.1f}",
+            f"{row['start_to_synced']:.1f} s",
+            "",
+        ],
+        [
+            "… until each object was judged",
+            f"{row['judged_seconds'] / row['stream_seconds']:.1f}",
+            f"{row['judged_seconds']:.1f} s",
+            f"{row['bytes'] / 1e6:.0f} MB resident",
+        ],
         ["highest", "", "", f"{row['peak_bytes'] / 1e6:.0f} MB"],
     ]
     print_table(title, ["what", "× stream", "time", "bytes"], rows)

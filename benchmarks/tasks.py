@@ -1,4 +1,4 @@
-"""From finding to started task, a thousand at once: `python -m benchmarks.tasks [--count 1000] [--workers 1] [--json FILE]`.
+"""From finding to started task, a thousand at once: `python -m benchmarks.tasks [--count 1000] [--workers 1]`.
 
 remesh: the releaser of the watcher takes findings that wait behind an open gate: window, attempt, release mark, a
 record in the trail (AOF on), then Celery. A worker as shipped starts the tasks. Plain Celery: the same payload to a
@@ -46,7 +46,9 @@ INJECTOR = InjectorRef(
 
 def finding(number: int, cluster: str) -> Finding:
     """A refused ReplicaSet that does not exist on the API server."""
-    ref = ObjectRef(api_version="apps/v1", kind="ReplicaSet", namespace="team-0", name=f"gone-{number}", uid=f"g-{number}")
+    ref = ObjectRef(
+        api_version="apps/v1", kind="ReplicaSet", namespace="team-0", name=f"gone-{number}", uid=f"g-{number}"
+    )
     return Finding(
         id=f"f-{number:012x}",
         cluster=cluster,
@@ -154,7 +156,9 @@ def _plain_workers(count: int) -> Iterator[None]:
     command = [sys.executable, "-m", "celery", "-A", "benchmarks.tasks_plain", "worker", "--pool", "threads", "-E"]
     command += ["--concurrency", str(POOL), "--loglevel", "ERROR"]
     workers = [
-        subprocess.Popen([*command, "-n", f"plain-{number}@%h"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        subprocess.Popen(
+            [*command, "-n", f"plain-{number}@%h"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         for number in range(count)
     ]
     try:
@@ -194,7 +198,10 @@ def main() -> None:
     title = f"finding → task started, {options.count} at once, {options.workers} worker(s) of {POOL} threads"
     print_table(title, ["way", "× plain", "to send one", "each", "p50", "p99", "all started"], rows)
     overhead = ours["each"] - plain["each"]
-    print(f"overhead: {overhead * 1000:.2f} ms a task until started; all outcomes in the trail after {ours['done_seconds']:.2f} s")
+    print(
+        f"overhead: {overhead * 1000:.2f} ms a task until started; "
+        f"all outcomes in the trail after {ours['done_seconds']:.2f} s"
+    )
     figures = {"plain": plain, "remesh": ours, "overhead_seconds": overhead}
     write(options.json, "tasks", figures, count=options.count, workers=options.workers)
 

@@ -130,6 +130,7 @@ def show(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
                 TITLES[row["way"]],
                 *ratios,
                 f"{row['synced_seconds']:.2f} s",
+                f"{row['synced_cpu']:.2f} s",
                 f"{row['end_bytes'] / 1e6:.0f} MB",
                 f"{row['peak_bytes'] / 1e6:.0f} MB",
                 f"{row['change_cpu'] * 100:.0f} %",
@@ -137,7 +138,19 @@ def show(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
                 f"{row['behind_seconds']:.1f} s",
             ]
         )
-    heads = ["client", "× time", "× memory", "× CPU", "synced", "memory", "peak", "CPU of a core", "missed", "behind"]
+    heads = [
+        "client",
+        "× time",
+        "× memory",
+        "× CPU",
+        "synced",
+        "CPU of it",
+        "memory",
+        "peak",
+        "CPU of a core",
+        "missed",
+        "behind",
+    ]
     print_table(f"{options.pods} pods held, then {options.rate:g} changes/s for {options.seconds:g} s", heads, table)
     print(f"a Python process that imports remesh's parts and holds nothing: {base / 1e6:.0f} MB")
 

@@ -1,4 +1,4 @@
-"""The clients that `benchmarks.watch` compares, each in a process of its own: `python -m benchmarks.watch_clients WAY URL`.
+"""The clients that `benchmarks.watch` compares: `python -m benchmarks.watch_clients WAY URL`, one in each process.
 
 Each lists all pods and follows their changes as its makers' documentation shows it, says "synced", and answers every
 line of its input with what it holds now: UID → resourceVersion, as one line of JSON. A client that has no store of its
@@ -55,11 +55,12 @@ def _take(store: Any) -> None:
 def official(url: str) -> None:
     """The official client's SharedInformer."""
     from kubernetes import client
-    from kubernetes.informer import SharedInformer
+    from kubernetes import informer as informers
 
     settings = client.Configuration()
     settings.host = url
-    informer = SharedInformer(client.CoreV1Api(client.ApiClient(settings)).list_pod_for_all_namespaces)
+    made: Any = informers.SharedInformer
+    informer = made(client.CoreV1Api(client.ApiClient(settings)).list_pod_for_all_namespaces)
     informer.start()
     while informer._resource_version is None:  # it has no sign of its own that it has synced
         threading.Event().wait(0.05)
