@@ -36,7 +36,7 @@ from remesh import logs
 from remesh.audit_lua import APPEND
 from remesh.chain import LOST, START, Entry, Link, details_of, digest, order
 from remesh.errors import UsageError
-from remesh.models import AuditRecord, Finding, ObjectRef, RecordType, RepairRequest
+from remesh.models import AuditRecord, Finding, ObjectRef, RecordType, RepairRequest, shortened
 from remesh.redisdb import RedisClient, key_base, trail_translated
 
 __all__ = [
@@ -120,7 +120,7 @@ class Trail:
         for record in records:
             indexes = self._indexes(record)
             keys += [f"{self._key}:id:{record.record_id}", *indexes]
-            text = _encode(record)
+            text = _encode(_bounded(record))
             args += [text, digest(text), str(len(indexes))]
         return keys, args
 
@@ -419,6 +419,12 @@ def _is_about(candidate: ObjectRef | None, ref: ObjectRef) -> bool:
     if candidate is None or (ref.uid and candidate.uid != ref.uid):
         return False
     return (candidate.kind.lower(), candidate.namespace, candidate.name) == (ref.kind.lower(), ref.namespace, ref.name)
+
+
+def _bounded(record: AuditRecord) -> AuditRecord:
+    """The record with its texts cut: they may quote what somebody else wrote."""
+    details = {key: shortened(each) if isinstance(each, str) else each for key, each in record.details.items()}
+    return record.model_copy(update={"reason": shortened(record.reason), "details": details})
 
 
 def _encode(record: AuditRecord) -> str:

@@ -176,7 +176,7 @@ def _without_secrets(key: str, value: Any) -> Any:
         return {name: _without_secrets(str(name), each) for name, each in value.items()}
     if isinstance(value, list | tuple):
         return [_without_secrets(key, each) for each in value]
-    return maybe_sanitize_url(value) if isinstance(value, str) else value  # type: ignore[no-untyped-call]
+    return maybe_sanitize_url(value) if isinstance(value, str) else value
 
 
 class CarefulAMQP(AMQP):  # type: ignore[misc]

@@ -7,11 +7,19 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from hashlib import blake2s
-from typing import Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from remesh.objects import Namespace, Pod, Webhook, Workload
+
+TEXT_CHARACTERS: Final = 2000
+"""What is kept of one text: a webhook's denial may have any length."""
+
+
+def shortened(text: str) -> str:
+    """The text, or its beginning."""
+    return text if len(text) <= TEXT_CHARACTERS else text[: TEXT_CHARACTERS - 1] + "…"
 
 
 class FailureClass(StrEnum):
@@ -273,7 +281,7 @@ class Outcome(BaseModel):
     finding_id: str
     result: Result
     code: str
-    reason: str
+    reason: Annotated[str, AfterValidator(shortened)]
     created: int = 0  # pods that appeared, marked
     ready: int = 0
     bare: int = 0  # pods that appeared without the mark

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sized
 import fakeredis
 import pytest
 
+from remesh.audit import Trail
 from remesh.kube.sharing import ANNOTATIONS, VALUE_CHARACTERS, Siblings
 from remesh.meshes import load_profiles
-from remesh.models import RecordType
+from remesh.models import TEXT_CHARACTERS, AuditRecord, Outcome, RecordType, Result
 from remesh.objects import ObjectMeta, Pod
 from remesh.policy import Policy
-from tests.watcher.test_findings import finding
+from tests.watcher.test_findings import NOW, finding
 from tests.watcher.test_runtime import DENIED, PASSES, World, heal_object, namespace, replica_set
 from watcher import look
 from watcher.findings import Tracked
@@ -151,3 +152,34 @@ def test_annotations_of_a_normal_size_stay_as_they_are() -> None:
     made = Pod(metadata=ObjectMeta(name="a", annotations=known))
     Siblings().share(made)
     assert made.metadata.annotations is known
+
+
+def test_a_finding_that_is_over_leaves_nothing_but_its_records_and_what_ends_by_itself(world: World) -> None:
+    """So a million findings cost their records, which `remesh audit prune` and the policy's [trail] bound."""
+    findings = 50
+    world.store.replace("ReplicaSet", [replica_set(f"web-{n}") for n in range(findings)])
+    world.rounds(3)
+    world.store.replace("ReplicaSet", [])
+    world.rounds(3)
+    lasting = [key for key in world.redis.scan_iter() if world.redis.ttl(key) < 0]
+    per_finding = [key for key in lasting if ":trail:f:" in key or ":trail:o:" in key]
+    assert len(per_finding) <= 2 * findings
+    assert len(lasting) - len(per_finding) <= 5
+    assert max(len(record.model_dump_json()) for record in world.records()) < 4096
+
+
+def test_a_denial_of_any_length_is_cut_in_trail_and_result() -> None:
+    with fakeredis.FakeRedis(decode_responses=True) as server:
+        outcome = Outcome(finding_id="f-1", result=Result.REPORTED, code="denied", reason="x" * 1_000_000)
+        record = AuditRecord(
+            record_id="r",
+            type=RecordType.REFUSAL,
+            at=NOW,
+            cluster="c",
+            reason="y" * 1_000_000,
+            details={"message": "z" * 1_000_000, **outcome.model_dump(mode="json")},
+        )
+        Trail(server, "c").append(record)
+        (found,) = Trail(server, "c").read()
+        assert {len(found.reason), len(found.details["message"]), len(outcome.reason)} == {TEXT_CHARACTERS}
+        assert len(found.model_dump_json()) < 10_000
