@@ -12,7 +12,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.machine.machine import Machine, given
 from tests.machine.world import World, silence
 
-CHUNK = 50
+CHUNK = 20
 
 
 @dataclass
@@ -48,15 +48,16 @@ class Figures:
         return "\n".join(lines)
 
 
-def run(examples: int, first: int, steps: int) -> Figures:
+def run(examples: int, first: int, steps: int, *, shrink: bool) -> Figures:
     """Run in chunks, each with a seed of its own; a failure is told and the next chunk begins."""
     figures = Figures()
     began = time.monotonic()
     for chunk in range(-(-examples // CHUNK)):
         number = first * 100_000 + chunk
         machine = seed(number)(type("Seeded", (Machine,), {"tell": staticmethod(figures.add)}))
+        settings_ = given(min(CHUNK, examples - chunk * CHUNK), steps, shrink=shrink)
         try:
-            run_state_machine_as_test(machine, settings=given(min(CHUNK, examples - chunk * CHUNK), steps))
+            run_state_machine_as_test(machine, settings=settings_)
         except Exception as error:
             text = "".join(traceback.format_exception_only(error)) + "\n".join(getattr(error, "__notes__", ()))
             figures.found.append(text)
@@ -72,9 +73,10 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=10_000)
     parser.add_argument("--steps", type=int, default=25, help="rules of one example at most")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--shrink", action="store_true", help="look for the smallest example of each failure")
     given_ = parser.parse_args()
     silence()
-    figures = run(given_.examples, given_.seed, given_.steps)
+    figures = run(given_.examples, given_.seed, given_.steps, shrink=given_.shrink)
     print(figures)
     return 1 if figures.found else 0
 

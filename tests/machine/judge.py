@@ -302,10 +302,12 @@ class Judge:
     def chains(self) -> dict[str, list[AuditRecord]]:
         return self._chains
 
-    def ended(self) -> list[str]:
-        """What does not hold once all is quiet."""
+    def ended(self, goes_on: Callable[[str], bool]) -> list[str]:
+        """What does not hold once all is quiet. `goes_on` names objects whose chains may."""
         found = []
         for key, chain in self._chains.items():
+            if chain[0].ref is not None and goes_on(chain[0].ref.name):
+                continue
             last = max((i for i, r in enumerate(chain) if r.type is RecordType.INTENT), default=-1)
             after = [each.type for each in chain[last + 1 :]]
             closes = RecordType.OUTCOME in after or (last < 0 and RecordType.REFUSAL in after)

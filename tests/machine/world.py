@@ -68,6 +68,7 @@ class World:
         self.workers = [WorkerProcess(self.around, f"worker-{number}") for number in range(2)]
         self.watcher: WatcherProcess | None = None
         self._numbers = 0
+        self.crashing: set[str] = set()  # names of workloads whose pods never become Ready, and hold up their owner
         self.settle()
         self.clock.passed += 5.0  # what comes from here on is younger than webhooks and namespaces
         self.watcher = WatcherProcess(self.around, self.judge.records)
@@ -191,6 +192,8 @@ class World:
         """A workload; returns its name."""
         self._numbers += 1
         name = f"app{self._numbers}"
+        if flavour == "crashing":
+            self.crashing.add(name)
         body = manifest(kind, name, replicas, flavour, parallel=parallel)
         resource = BY_KIND[kind]
         try:
@@ -293,11 +296,15 @@ class World:
         open_ones = [
             f"{each.finding.ref} is {each.state.value} ({each.finding.code}, said {each.said!r})"
             for each in watcher.desk.book
-            if each.state not in rest and not self._only_observed(each.said)
+            if each.state not in rest and not self._only_observed(each.said) and not self._crashes(each.finding.ref.name)
         ]
         tasks = [f"a task of {each.payload['ref']['name']} is in the queue" for each in self.broker.messages]
         runs = [f"{worker.who} is at work" for worker in self.workers for message in worker.running.values() if message]
         return open_ones + tasks + runs
+
+    def _crashes(self, name: str) -> bool:
+        """Where nothing becomes Ready, remesh takes away no more than a share, and goes on saying so."""
+        return name.partition("-")[0] in self.crashing
 
     def _only_observed(self, said: str) -> bool:
         return self.policy.mode.value == "observe" and said == "observe_mode"
@@ -315,7 +322,7 @@ class World:
         self.judge.violations += [f"in the end: {each}" for each in self._open_ends()]
 
     def _open_ends(self) -> list[str]:
-        return self.unrest() + self.judge.ended() + self._not_healed()
+        return self.unrest() + self.judge.ended(self._crashes) + self._not_healed()
 
     def _not_healed(self) -> list[str]:
         watcher = self.watcher
@@ -330,8 +337,9 @@ class World:
         for kind in ("ReplicaSet", "ReplicationController", "StatefulSet"):
             for item in self.cluster.store.objects(BY_KIND[kind]):
                 there = sum(1 for pod in self.cluster.pods_of(item.obj["metadata"]["uid"]) if is_active(pod))
-                if there < item.obj["spec"]["replicas"]:
-                    found.append(f"{kind} {item.obj['metadata']['name']} lacks pods in the end")
+                name = item.obj["metadata"]["name"]
+                if there < item.obj["spec"]["replicas"] and not self._crashes(name):
+                    found.append(f"{kind} {name} lacks pods in the end")
         return found
 
 
@@ -363,6 +371,11 @@ def manifest(kind: str, name: str, replicas: int, flavour: str, *, parallel: boo
     if kind == "StatefulSet":
         body["spec"] |= {"serviceName": name, "podManagementPolicy": "Parallel" if parallel else "OrderedReady"}
     return body
+
+
+def crashes(owner: Obj) -> bool:
+    """True for a workload whose pods never become Ready."""
+    return CRASHED_AT in owner["spec"]["template"]["metadata"].get("annotations", {})
 
 
 def silence() -> None:
