@@ -37,7 +37,8 @@ def prune(
     """Move old records into a file: written, synced, read back and proven before any is removed.
 
     The trail keeps a record of it, with the hash from which the chain goes on, so that `remesh audit verify` still
-    passes. A chain that is still open keeps its beginning, and whatever came after it.
+    passes. A finding whose repair is begun keeps its chain, and whatever came after its beginning, for 30 days at most;
+    one that waits for its repair now for 7 days at most.
     """
     from remesh.cli.session import Session
     from remesh.errors import UsageError
@@ -45,11 +46,11 @@ def prune(
 
     if older_than is None and keep is None:
         raise UsageError("give --older-than or --keep, or both: with neither nothing would be removed")
-    session = Session(common)
+    session = Session(common, kept=True)
     retention = Retention(session.redis, session.trail, session.settings.cluster, session.settings.key_prefix)
     cut = retention.cut(older_than=_span(older_than), keep=keep)
     if dry_run or not cut.count:
-        _print(Pruned(cut), common.format, done=False)
+        _print(Pruned(cut), common.format, done=not dry_run)
         return
     pruned = retention.prune(
         cut, export.absolute(), actor=session.actor, although_broken=although_broken, progress=_tell
@@ -88,14 +89,17 @@ def _print(pruned: "Pruned", output: Output, *, done: bool) -> None:
         say(f"export  {pruned.export.path}: {pruned.export.size:,} bytes, SHA-256 {pruned.export.sha256}")
         say(f"anchor  {pruned.link}")
     verb = "removed" if done else "would be removed"
-    span = f", from {cut.first} to {cut.last}" if cut.count else ""
-    say(f"trail   {count(cut.count, 'record')} {verb}{span}")
+    if cut.count:
+        say(f"trail   {count(cut.count, 'record')} {verb}, from {cut.first} to {cut.last}")
+    else:
+        why = "" if cut.held_by else ": no record is older, or more, than what is kept"
+        say(f"trail   nothing {'was' if done else 'would be'} removed{why}")
     if cut.held_by:
-        say(f"held    more stays: {_held(cut)}")
+        say(f"held    {'more stays' if cut.count else 'all of it stays'}: {_held(cut)}")
 
 
 def _held(cut: "Cut") -> str:
-    return f"the chain of finding {cut.held_by}, which begins at {cut.held_at}, is still open"
+    return f"finding {cut.held_by}, whose chain begins at {cut.held_at}, {cut.held_because}"
 
 
 def _document(pruned: "Pruned", *, done: bool) -> dict[str, Any]:
@@ -107,6 +111,7 @@ def _document(pruned: "Pruned", *, done: bool) -> dict[str, Any]:
         "last": cut.last,
         "held_by": cut.held_by,
         "held_at": cut.held_at,
+        "held_because": cut.held_because,
         "export": str(export.path) if export else None,
         "sha256": export.sha256 if export else None,
         "anchor": str(pruned.link) if pruned.link else None,

@@ -53,7 +53,7 @@ def verify(
     from remesh.chain import parse_anchor
     from remesh.cli.session import Session
 
-    session = Session(common)
+    session = Session(common, kept=True)
     known = [parse_anchor(text) for text in anchors or []]
     report = _files(session, files, known, after) if files else _trail(session, known, after)
     _print(report, common.format, _names(files) if files else f"trail of cluster {session.settings.cluster!r}")

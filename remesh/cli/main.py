@@ -33,6 +33,9 @@ def run(arguments: list[str]) -> int:
     except BrokenPipeError:
         _forget_output()
         return exits.OK
+    finally:
+        if "remesh.cli.kept" in sys.modules:  # a command that read a kept trail has started its server
+            sys.modules["remesh.cli.kept"].end_all()
     return code
 
 

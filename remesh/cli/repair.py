@@ -76,6 +76,7 @@ def _repair(
 
     if session.policy.mode is Mode.OBSERVE:
         raise UsageError('the policy says mode = "observe", so nothing is repaired; see `remesh plan`, or change it')
+    _ = session.redis  # where none is there, what to do about it is said best by the session
     require_safe(session.settings)
     dispatcher = Dispatcher(session, survey)
     answers = [dispatcher.dispatch(judged) for judged in chosen]

@@ -36,10 +36,11 @@ def run(
     """Run watcher, worker and an embedded Valkey against the current context, until Ctrl-C ends all of them.
 
     No set-up is needed. The trail is kept in ~/.local/state/remesh/CLUSTER and is there again at the next start;
-    `remesh audit`, `remesh repair` and the others find it while this runs. With REMESH_REDIS_URL that server is used,
-    and a second run of the same cluster is refused while the first is alive.
-    CLUSTER is the context's name, unless REMESH_CLUSTER or --cluster gives another.
+    `remesh audit` and `remesh status` read it at any time, `remesh repair` and the others while this runs. With
+    REMESH_REDIS_URL that server is used. A second run on the same cluster is refused while the first is alive, whatever
+    the cluster is called. CLUSTER is the context's name, unless REMESH_CLUSTER or --cluster gives another.
     """
+    from remesh.cli.only_run import only_run
     from remesh.cli.policies import policy_of_run
     from remesh.cli.processes import Processes, interrupt_on_sigterm
     from remesh.cli.runlog import RunLog
@@ -47,16 +48,18 @@ def run(
 
     session = Session(common)
     policy = policy_of_run(session.policy, _names([common.namespace or "", *(namespace or [])]), observe=observe)
-    _look_before_leaping(session, policy)
-    interrupt_on_sigterm()
-    server = _own_server(session)
-    try:
-        with Processes(RunLog(_say_ready)) as processes:
-            _start_all(processes, session, policy, flower=flower, concurrency=concurrency)
-            _wait(processes)
-    finally:
-        if server is not None:
-            server.stop()
+    version = _look_before_leaping(session)
+    with only_run(session):
+        interrupt_on_sigterm()
+        server = _own_server(session)
+        try:
+            _say_what(session, policy, version, server)
+            with Processes(RunLog(_say_ready)) as processes:
+                _start_all(processes, session, policy, flower=flower, concurrency=concurrency)
+                _wait(processes)
+        finally:
+            if server is not None:
+                server.stop()
 
 
 def _names(given: list[str]) -> list[str]:
@@ -64,12 +67,20 @@ def _names(given: list[str]) -> list[str]:
     return [name.strip() for each in given for name in each.split(",") if name.strip()]
 
 
-def _look_before_leaping(session: "Session", policy: "Policy") -> None:
-    """Say in one line what would otherwise come as two processes' logs: a bad policy, profile, kubeconfig, cluster."""
-    from remesh.cli.render import note
+def _look_before_leaping(session: "Session") -> str:
+    """Say in one line what would otherwise come as two processes' logs: a bad policy, profile, kubeconfig, cluster.
 
+    Returns Kubernetes' version.
+    """
     _ = session.profiles
-    version = session.cluster.client.version()
+    return session.cluster.client.version()
+
+
+def _say_what(session: "Session", policy: "Policy", version: str, server: "EmbeddedRedis | None") -> None:
+    """Which cluster, what is done to it, and where that is written down. Only once nothing can be refused any more."""
+    from remesh.cli.render import note
+    from remesh.redisdb import place
+
     where = f"{session.access.context} at {session.access.server}, Kubernetes {version}"
     note(f"cluster   {session.cluster_name}: {where}")
     note(f"mode      {_MODES[policy.mode.value]}")
@@ -77,6 +88,7 @@ def _look_before_leaping(session: "Session", policy: "Policy") -> None:
     for name in policy.scope.namespaces:
         if not _is_there(session, name):
             note(f"          there is no namespace {name} yet")
+    note(f"trail     kept in {session.data_folder}" if server else f"broker    {place(session.redis)}")
 
 
 def _is_there(session: "Session", namespace: str) -> bool:
@@ -104,14 +116,12 @@ def _scope(policy: "Policy") -> str:
 
 def _own_server(session: "Session") -> "EmbeddedRedis | None":
     """The embedded server, unless another one is named by REMESH_REDIS_URL; checked either way."""
-    from remesh.cli.render import note
-    from remesh.redisdb import check_broker, place, require_safe
+    from remesh.redisdb import check_broker, require_safe
 
     server = None
     session.data_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     if "redis_url" not in session.given.model_fields_set:
         server = _start_server(session)
-        note(f"trail     kept in {session.data_folder}")
     try:
         require_safe(check_broker(session.redis), allow_unsafe=session.settings.allow_unsafe_broker)
     except BaseException:
@@ -120,7 +130,6 @@ def _own_server(session: "Session") -> "EmbeddedRedis | None":
         raise
     if server is None:
         _refuse_a_second(session)
-        note(f"broker    {place(session.redis)}")
     return server
 
 
@@ -140,8 +149,8 @@ def _refuse_a_second(session: "Session") -> None:
     who = f"{seen.identity}, since {clock(seen.since)}, mode {seen.mode}"
     left = max(1, math.ceil(seen.until - time.time()))
     raise BrokerError(
-        f"a watcher of cluster {session.cluster_name!r} is alive already at {place(session.redis)} ({who}); end it, or "
-        f"use --cluster NAME for another; one that was killed counts as gone in {left} s"
+        f"a watcher of cluster {session.cluster_name!r} is alive already at {place(session.redis)} ({who}); end it, "
+        f"or wait: one that was killed counts as gone in {left} s"
     )
 
 
@@ -154,7 +163,8 @@ def _start_server(session: "Session") -> "EmbeddedRedis":
     except FolderInUse as error:
         cluster = session.cluster_name
         raise BrokerUnreachable(
-            f"`remesh run` for cluster {cluster!r} is already running; use --cluster NAME for another"
+            f"the trail kept for cluster {cluster!r} in {session.data_folder} is in use, by the `remesh run` of "
+            "another cluster of the same name or by somebody who reads it; end that, or name this cluster by --cluster"
         ) from error
 
 

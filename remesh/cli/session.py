@@ -33,8 +33,10 @@ OVERRIDES = ("kubeconfig", "context", "cluster", "policy", "meshes")
 class Session:
     """One command's surroundings. Everything raises RemeshError with one clear line."""
 
-    def __init__(self, common: Common) -> None:
+    def __init__(self, common: Common, *, kept: bool = False) -> None:
+        """With `kept` a trail that `remesh run` has kept is read where neither that nor another Redis is there."""
         self.common = common
+        self._kept = kept
         self.given = settings_of(common)  # as the environment and the options say
 
     @cached_property
@@ -92,10 +94,30 @@ class Session:
         """The connection to Redis; connects at the first command. Raises BrokerUnreachable where none is to be had."""
         from remesh.redisdb import connect
 
+        if self._kept and not self.names_redis and not self._answers() and self._serve_kept():
+            self.__dict__.pop("settings", None)  # they name the server, whose socket is there only now
         client = connect(self.settings)
         if not self.names_redis:
             self._require_answer(client)
         return client
+
+    def _answers(self) -> bool:
+        from redis.exceptions import RedisError
+
+        from remesh.redisdb import connect
+
+        try:
+            return bool(connect(self.settings).ping())
+        except (RedisError, OSError):
+            return False
+
+    def _serve_kept(self) -> bool:
+        from remesh.cli import kept
+
+        if not kept.is_kept(self.data_folder):
+            return False
+        kept.serve(self.data_folder)
+        return True
 
     def _require_answer(self, client: "RedisClient") -> None:
         """Where no Redis was named, the one of `remesh run` is meant, or one on this machine."""
@@ -208,8 +230,13 @@ def environment_of(settings: Settings) -> dict[str, str]:
 
 def data_folder(cluster: str) -> Path:
     """Folder of one cluster, by its name in the settings, below XDG_STATE_HOME or ~/.local/state."""
+    return state_folder() / cluster
+
+
+def state_folder() -> Path:
+    """What remesh keeps for this user."""
     base = os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()
-    return Path(base) / "remesh" / cluster
+    return Path(base) / "remesh"
 
 
 def running_embedded(folder: Path) -> str | None:

@@ -38,7 +38,7 @@ def status(
 
     if watch and common.format not in (Output.TABLE, Output.JSONL):
         raise UsageError("--watch prints one document after the other; use it with -o jsonl, or without -o")
-    session = Session(common)
+    session = Session(common, kept=True)
     if watch:
         _watch(session, common.format)
     _print(common.format, _gather(session))

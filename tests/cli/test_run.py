@@ -108,9 +108,15 @@ def test_run_heals_without_any_set_up_and_ends_all_with_ctrl_c(
     assert "Traceback" not in running.text
     assert "celery" not in running.text
     assert "Warning" not in running.text
-    ended = remesh("audit", *here)
-    assert ended.code == 5
-    assert ended.line.startswith("remesh: no `remesh run` is active for cluster 'remesh-sim'")
+    ended = remesh("audit", *here)  # what it has kept can be read without it
+    assert ended.code == 0
+    assert "outcome" in ended.out
+    assert "read from what it has kept in" in ended.err
+    assert "NONE: nobody is watching" in remesh("status", *here).out
+    assert not sessions_of(os.getpid()), "no server is left over"
+    nobody = remesh("repair", "--all", *here)
+    assert nobody.code == 5
+    assert nobody.line.startswith("remesh: no `remesh run` is active for cluster 'remesh-sim'")
 
 
 def test_run_observing_writes_nothing_to_the_cluster(bed: SimCluster, tmp_path: Path, remesh: Remesh) -> None:
@@ -169,38 +175,51 @@ def test_run_killed_leaves_no_process_behind(bed: SimCluster, tmp_path: Path) ->
     wait_until(lambda: not any(Path(f"/proc/{child}").exists() for child in children), "all its processes gone")
 
 
-def test_two_runs_do_not_share_one_folder(bed: SimCluster, tmp_path: Path) -> None:
+def test_a_second_run_on_the_same_cluster_is_refused_whatever_it_is_called(bed: SimCluster, tmp_path: Path) -> None:
     first = start_run(bed, tmp_path)
-    (tmp_path / "second").mkdir()
-    state = str(tmp_path / "state")
-    second = Running(tmp_path / "second", "run", "--kubeconfig", str(bed.kubeconfig), XDG_STATE_HOME=state)
-    assert second.process.wait(60) == 5
-    assert "`remesh run` for cluster 'remesh-sim' is already running; use --cluster NAME" in second.text
-    assert "Traceback" not in second.text
+
+    def refused(cluster: SimCluster, *name: str) -> str:
+        command = ("run", "--kubeconfig", str(cluster.kubeconfig), *name)
+        (tmp_path / "second").mkdir(exist_ok=True)
+        second = Running(tmp_path / "second", *command, XDG_STATE_HOME=str(tmp_path / "state"))
+        assert second.process.wait(60) == 5
+        (line,) = second.text.splitlines()
+        return line
+
+    for name in ((), ("--cluster", "by-another-name")):
+        assert refused(bed, *name) == (
+            "remesh: `remesh run` is already at work on this cluster, as cluster 'remesh-sim' "
+            f"(process {first.process.pid}); use that one, or end it first"
+        )
+    with SimCluster.start(InjectorWear(timeout_seconds=2)) as other:  # its context has the same name
+        line = refused(other)
+    assert line.startswith("remesh: the trail kept for cluster 'remesh-sim' in ")
+    assert line.endswith("name this cluster by --cluster")
+    assert first.process.poll() is None
     first.end(signal.SIGTERM)
 
 
 def test_a_second_run_on_the_same_server_is_refused_while_the_first_is_alive(
     bed: SimCluster, tmp_path: Path, redis_url: str
 ) -> None:
-    given = {"REMESH_REDIS_URL": redis_url, "XDG_STATE_HOME": str(tmp_path / "state")}
     command = ("run", "--kubeconfig", str(bed.kubeconfig), "--cluster", "shared")
+    given = {"REMESH_REDIS_URL": redis_url, "XDG_STATE_HOME": str(tmp_path / "state")}
+    another_user = {**given, "XDG_STATE_HOME": str(tmp_path / "another")}
     first = Running(tmp_path, *command, **given)
     first.says("ready     watching")
     (tmp_path / "second").mkdir()
 
-    second = Running(tmp_path / "second", *command, **given)
+    second = Running(tmp_path / "second", *command, **another_user)
 
     assert second.process.wait(60) == 5
     said = second.text.splitlines()[-1]
     assert said.startswith("remesh: a watcher of cluster 'shared' is alive already at ")
-    assert "use --cluster NAME for another" in said
-    assert "Traceback" not in second.text
-    assert "watcher  |" not in second.text
+    assert "end it, or wait: one that was killed counts as gone in " in said
+    assert second.text.splitlines() == [said]
     assert first.process.poll() is None
 
     assert first.end(signal.SIGTERM) == 143
-    third = Running(tmp_path / "second", *command, **given)
+    third = Running(tmp_path / "second", *command, **another_user)
     third.says("ready     watching")
     assert third.end(signal.SIGTERM) == 143
 
