@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
 
 from remesh.models import Action, Decision, Finding
 
@@ -48,11 +49,17 @@ class Tracked:
     failures: int = 0  # repairs in a row that did not heal it
     failed_at: datetime | None = None  # when the trouble began, as far as its state tells; for measuring only
     suspect: bool = False  # its own dry run failed in a way that says more about it than about the injector
+    # Each round asks thousands of waiting findings for their gate, several times; a finding never changes in place.
+    _gate: str = field(default="", init=False, repr=False, compare=False)
+    _gate_of: Finding | None = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def gate(self) -> str:
         """Key of the injector whose gate it waits behind."""
-        return self.finding.injector.key if self.finding.injector else ""
+        if self._gate_of is not self.finding:
+            self._gate_of = self.finding
+            self._gate = self.finding.injector.key if self.finding.injector else ""
+        return self._gate
 
     @property
     def owner_uid(self) -> str:
@@ -110,7 +117,7 @@ class Book:
     def waiting(self, gate: str) -> list[Tracked]:
         """What waits behind one gate, in the order of release."""
         found = (each for each in self._by_uid.values() if each.state is State.WAITING and each.gate == gate)
-        return sorted(found, key=lambda each: each.order)
+        return sorted(found, key=attrgetter("order"))
 
     def gates(self) -> dict[str, Finding]:
         """Every gate that something waits behind or has been released through, with one such finding."""
