@@ -11,6 +11,7 @@ The exponent is the slope between neighbouring sizes: 1 is linear.
 import argparse
 import gc
 import math
+import sys
 import time
 from collections.abc import Callable
 from itertools import pairwise
@@ -87,7 +88,7 @@ class Bench:
 
     def desk(self, store: Store, name: str) -> Desk:
         """A desk with a trail of its own."""
-        room = self.size + 100
+        room = min(self.size + 100, 100_000)
         policy = load_policy().model_copy(update={"window": WindowPolicy(initial=room, maximum=room)})
         place = f"{self._place}-{name}"
         return Desk(place, policy, load_profiles(None), store, Trail(self._client, place), Ledger(self._client, place))
@@ -181,6 +182,7 @@ def main() -> None:
                 taken = min(size, LONGEST.get(name, size))
                 if taken not in costs:
                     costs[taken] = getattr(Bench(client, taken), name)()
+                    print(f"   {name} {taken}: {costs[taken]:.3f} s", file=sys.stderr, flush=True)
     rows = []
     for name, costs in found.items():
         known = sorted(costs.items())
