@@ -27,7 +27,14 @@ SECONDS: dict[str, float] = {
     "tests/e2e/test_istio_check.py": 5,
     "tests/e2e/test_main_job.py::test_a_worker_killed": 60,
     "tests/e2e/test_main_job.py::test_stuck_replicasets_are_healed_once_the_injector_works_again": 35,
+    "tests/e2e/test_brokers.py": 40,
+    "tests/e2e/test_brokers.py::test_a_failover": 70,
     "tests/flower/": 10,
+    "tests/machine/": 15,
+    "tests/manifests/test_at_work.py": 20,
+    "tests/mutation/test_mutation.py": 8,
+    "tests/reliability/": 32,
+    "tests/security/": 6,
     "tests/monitoring/": 10,
     "tests/redis/test_outages.py": 10,
 }
@@ -35,6 +42,7 @@ SECONDS: dict[str, float] = {
 TOGETHER = (
     ("tests/e2e/test_istio", "tests/cluster/test_istio.py"),
     ("tests/containers/", "tests/e2e/test_in_cluster.py"),
+    ("tests/e2e/test_brokers.py",),
 )
 
 

@@ -117,7 +117,7 @@ def play(bed: TestBed, folder: Path, number: int, kills: list[Kill], learn: Path
             with BudgetWatch(story):
                 for name in PROCESSES:
                     supervisor.start(name)
-                bed.heal()
+                story.heal()
                 if not _until_healed(story, supervisor):
                     run.violations.append(f"not healed within {RECOVERY_SECONDS:.0f} s: open {story.open_findings()}")
         except AssertionError as error:

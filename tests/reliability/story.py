@@ -7,6 +7,7 @@ processes at work; whatever a run does to them, they recover by themselves, and 
 
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from tests.stack import Stack, wait_until
 
 WEB, WEB_BARE, MIN_WEB = 4, 2, 3
 BUDGET = "web-stays"
+IN_BACK_OFF_SECONDS = 11.5
 OPTED_OUT = {"linkerd.io/inject": "disabled"}  # the test beds wear Linkerd's clothes unless told otherwise
 
 # What a run waits for when a process died, shortened: a release without outcome is released again after this long.
@@ -50,6 +52,7 @@ class Story:
     sound: dict[str, str] = field(default_factory=dict)  # UID → name of the pods that nobody may touch
     bare: dict[str, str] = field(default_factory=dict)
     fewest: int = WEB  # Ready pods of the Deployment at any look
+    refused_at: float = 0.0  # monotonic time at which the refused ones were created
 
     def begin(self) -> None:
         """Everything is broken as the story says; no process of remesh runs yet."""
@@ -70,10 +73,20 @@ class Story:
         client.change_webhooks(wear.configuration, failurePolicy="Fail")
         self.bed.heal()
         self.bed.inject_fault(Fault.KILLED)
+        self.refused_at = time.monotonic()
         client.create(ns, w.replica_set("stuck", 2))
         client.create(ns, w.job("report", 1))
         client.wait_failing("ReplicaSet", ns, ["stuck"])
         self.stack.policy(POLICY.format(namespace=ns))
+
+    def heal(self) -> None:
+        """The injector is back, while the refused ones' controllers are in a pause of ten seconds.
+
+        Their back-off doubles from 5 ms: they try after 10.2 s, and then not before 20.5 s. In between a nudge is what
+        makes them try.
+        """
+        wait_until(lambda: time.monotonic() > self.refused_at + IN_BACK_OFF_SECONDS, "a long pause of the controllers")
+        self.bed.heal()
 
     def _uids(self) -> dict[str, str]:
         return {p["metadata"]["uid"]: p["metadata"]["name"] for p in self.client.pods(self.namespace)}

@@ -83,7 +83,7 @@ def wiped(story: Story) -> None:
 @pytest.mark.parametrize("happens", [killed_and_restarted, paused, full])
 def test_redis_fails_for_a_while(story: Story, happens: Callable[[Story], None]) -> None:
     with at_work(story):
-        story.bed.heal()
+        story.heal()
         begun(story)
         happens(story)
 
@@ -148,7 +148,7 @@ def test_an_injector_that_flaps_every_few_seconds_costs_nobody_anything(story: S
 def test_a_worker_cut_off_for_longer_than_its_messages_are_its_own(story: Story) -> None:
     """It sleeps with a repair in hand; another one takes the message over; then it wakes up and goes on."""
     with at_work(story) as (_, worker):
-        story.bed.heal()
+        story.heal()
         begun(story)
         worker.popen.send_signal(signal.SIGSTOP)
         story.stack.start_worker()
@@ -160,7 +160,7 @@ def test_asked_to_end_in_the_middle_of_repairs_a_worker_hands_them_on(story: Sto
     with BudgetWatch(story):
         first = story.stack.start_worker()
         story.stack.start_watcher()
-        story.bed.heal()
+        story.heal()
         begun(story)
         first.terminate(60)
         assert first.popen.returncode == 0, first.text()[-2000:]
@@ -180,6 +180,6 @@ def test_a_part_of_the_control_plane_is_killed_and_comes_back(
     with told(real_cluster, tmp_path) as story:
         story.begin()
         with at_work(story):
-            story.bed.heal()
+            story.heal()
             begun(story)
             real_cluster.restart(component)
