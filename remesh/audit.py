@@ -16,7 +16,8 @@ Keys, all beginning with `{prefix}{{cluster}}:`
     trail:lost         what the watcher last noticed to be gone, for 30 days
     trail:id:<id>      position of the record of that id
     trail:f:<finding>  index: positions of one finding's records
-    trail:o:<object>   index: positions of one object's records and of what it owns, by kind, namespace and name
+    trail:o:<object>   index: positions of one object's records and of what it owns, also through
+                       a ReplicaSet or Job, by kind, namespace and name
 
 An index is a sorted set (score: milliseconds, member: position). A stream would do as well, but an almost empty one
 takes 4 KiB, because the server allocates a whole node at once; there are two or three of them per finding.
@@ -41,6 +42,7 @@ from remesh.redisdb import RedisClient, key_base, trail_translated
 
 __all__ = [
     "Trail",
+    "about",
     "check_position",
     "entry_of",
     "order",
@@ -137,7 +139,7 @@ class Trail:
         """Records in the order in which they were written, page by page; filters add up.
 
         `since` is a point in time or a duration back from the server's now, by the time of writing; `after` is a
-        position. `ref` finds what is about the object or about what it owns; a `uid` in it must fit, `api_version`
+        position. `ref` finds what is about the object or about what it owns, also through a ReplicaSet or Job; a `uid` in it must fit, `api_version`
         does not matter. An entry that is no record comes as a NOTE with code `unreadable`.
         Raises TrailUnavailable, and UsageError for a malformed position.
         """
@@ -264,7 +266,7 @@ class Trail:
             pipe.execute()
 
     def _indexes(self, record: AuditRecord) -> list[str]:
-        keys = {self._object_key(ref) for ref in (record.ref, record.owner) if ref}
+        keys = {self._object_key(ref) for ref in about(record)}
         if record.finding_id:
             keys.add(self._finding_key(record.finding_id))
         return sorted(keys)
@@ -340,11 +342,12 @@ def record(kind: RecordType, *, cluster: str, at: datetime, record_id: str | Non
 def record_of_finding(
     finding: Finding, kind: RecordType, *, at: datetime, attempt: int = 0, step: str = "", **fields: Any
 ) -> AuditRecord:
-    """A record of a finding's chain. Object, owner, mesh, cause, code and reason are the finding's unless given."""
+    """A record of a finding's chain. Object, owners, mesh, cause, code and reason are the finding's unless given."""
     known: dict[str, Any] = {
         "finding_id": finding.id,
         "ref": finding.ref,
         "owner": finding.owner,
+        "above": finding.above,
         "mesh": finding.mesh,
         "cause": finding.failure_class.value,
         "action": finding.action.value,
@@ -398,6 +401,11 @@ def entry_of(position: str, fields: dict[str, str]) -> Entry:
     return Entry(position, fields.get("r"), int(number), own)
 
 
+def about(record: AuditRecord) -> list[ObjectRef]:
+    """The objects that a record is found by: its own, the owner, and the owner's owner."""
+    return [ref for ref in (record.ref, record.owner, record.above) if ref is not None]
+
+
 def _from(position: str, start: str) -> bool:
     if start == "-":
         return True
@@ -412,11 +420,11 @@ def _fits(
         return False
     if finding_id is not None and record.finding_id != finding_id:
         return False
-    return ref is None or any(_is_about(candidate, ref) for candidate in (record.ref, record.owner))
+    return ref is None or any(_is_about(candidate, ref) for candidate in about(record))
 
 
-def _is_about(candidate: ObjectRef | None, ref: ObjectRef) -> bool:
-    if candidate is None or (ref.uid and candidate.uid != ref.uid):
+def _is_about(candidate: ObjectRef, ref: ObjectRef) -> bool:
+    if ref.uid and candidate.uid != ref.uid:
         return False
     return (candidate.kind.lower(), candidate.namespace, candidate.name) == (ref.kind.lower(), ref.namespace, ref.name)
 

@@ -192,7 +192,8 @@ class Finding(BaseModel):
     id: str
     cluster: str
     ref: ObjectRef
-    owner: ObjectRef | None = None  # the controller above, such as the Deployment
+    owner: ObjectRef | None = None  # its controller, such as the Deployment, or a pod's ReplicaSet
+    above: ObjectRef | None = None  # the owner's controller, such as the Deployment over a pod's ReplicaSet
     mesh: str = ""
     injector: InjectorRef | None = None
     failure_class: FailureClass
@@ -321,9 +322,10 @@ class AuditRecord(BaseModel):
     finding_id: str = ""
     ref: ObjectRef | None = None
     owner: ObjectRef | None = None
+    above: ObjectRef | None = None  # the owner's controller, so that a Deployment's pods are found by its name
     mesh: str = ""
     cause: str = ""
-    actor: str = ""
+    actor: str = ""  # who asked for it: "watcher", or a person
     task_id: str = ""
     action: str = ""
     code: str = ""

@@ -2,7 +2,7 @@
 
 Called by `remesh audit prune`, and by the watcher where the policy says so. The order is what makes it safe:
 
-1. the cut is chosen, and moved back so that no chain that is still open loses its beginning;
+1. the cut is chosen, and moved back so that no repair that is begun, or waited for, loses its chain's beginning;
 2. everything before it goes to a new file, which is synced to the disk and read back: every hash must fit;
 3. a record in the trail says what is removed, where it is, and the hash from which the chain goes on;
 4. only then is anything removed. Whatever ends the process before that has removed nothing.
@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -22,17 +23,31 @@ from remesh import chain, logs
 from remesh.audit import Trail, record
 from remesh.chain import START, Entry, Link, Report, Verifier
 from remesh.errors import UsageError
-from remesh.models import AuditRecord, RecordType, Result
+from remesh.models import Action, RecordType, Result
 from remesh.redisdb import RedisClient, key_base, translated
 
 log = logs.get("retention")
 
 # Writers that were held up, and a watcher that compares the head every few seconds, need the newest records.
 NEWEST_SECONDS = 60.0
-# A chain without an end whose finding the ledger has forgotten, such as one of a watcher that was taken away. The
-# ledger forgets its last traces of a finding, a quarantine, after as long.
-ABANDONED_SECONDS = 30 * 24 * 3600.0
-ENDINGS = frozenset(each.value for each in (Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY, Result.OBSOLETE))
+# How long what is begun may hold the cut, counted from its intent: what is owed, and the manifest that it would be
+# created from, are kept no longer.
+BEGUN_SECONDS = 30 * 24 * 3600.0
+# How long what waits for its repair may, counted from its first record: the ledger forgets an open finding after it.
+WAITING_SECONDS = 7 * 24 * 3600.0
+# Nothing more is done about these: it is fine, it is gone, or it was reported.
+RESTING = frozenset(
+    each.value
+    for each in (
+        Result.HEALED,
+        Result.INJECTED,
+        Result.ALREADY_HEALTHY,
+        Result.OBSOLETE,
+        Result.REPORTED,
+        Result.QUARANTINED,
+    )
+)
+ONLY_REPORTED = frozenset(each.value for each in (Action.REPORT_ONLY, Action.NEVER_TOUCH, Action.NONE))
 
 Progress = Callable[[int], None]
 
@@ -44,8 +59,9 @@ class Cut:
     count: int = 0
     first: str = ""
     last: str = ""
-    held_by: str = ""  # finding whose open chain keeps more from being removed
+    held_by: str = ""  # finding whose chain keeps more from being removed
     held_at: str = ""  # position at which that chain begins
+    held_because: str = ""  # why it does
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +85,14 @@ class Pruned:
     position: str = ""  # of the record that says so
 
 
+class _Standing(StrEnum):
+    """What is to come of a finding."""
+
+    RESTS = "rests"  # nothing: it ended, or is only reported
+    WAITS = "waits"  # its repair
+    BEGUN = "begun"  # the outcome of what was intended
+
+
 @dataclass(slots=True)
 class _Chain:
     """A finding's records as far as they were read."""
@@ -76,7 +100,9 @@ class _Chain:
     first: str
     before: int  # records of the trail before its first
     uid: str
-    ended: bool = False
+    standing: _Standing = _Standing.RESTS
+    intent: str = ""  # position of the last intent
+    recreates: bool = False  # True once a pod was to be taken away that remesh itself has to bring back
 
 
 class Retention:
@@ -91,16 +117,18 @@ class Retention:
     def cut(self, *, older_than: timedelta | None = None, keep: int | None = None) -> Cut:
         """What is older than a span, or more than `keep` records; with both, what is either. Nothing is changed.
 
-        The last minute always stays, and so does an open chain with everything after its beginning.
+        The last minute always stays, and so does, for a time, a chain whose repair is begun or waited for, with
+        everything after its beginning.
         """
         bound = self._bound(older_than, keep)
         if not bound.count:
             return bound
         chains, positions = self._chains(bound)
         for name, begin in chains.items():  # in the order of their beginnings
-            if self._is_open(name, begin):
+            because = self._held_because(name, begin)
+            if because:
                 first = bound.first if begin.before else ""
-                return Cut(begin.before, first, positions[begin.first], held_by=name, held_at=begin.first)
+                return Cut(begin.before, first, positions[begin.first], name, begin.first, because)
         return bound
 
     def prune(
@@ -161,34 +189,37 @@ class Retention:
                 if name not in chains:
                     chains[name] = _Chain(entry.position, number, _uid(fields))
                     positions[entry.position] = last
-                _follow(chains[name], fields)
+                _follow(chains[name], fields, entry.position)
             last = entry.position
         return chains, positions
 
-    def _is_open(self, name: str, found: _Chain) -> bool:
-        if found.ended:
-            return False
-        history = self._trail.history(name)
-        if self._has_ended(found, history):
-            return False
-        young = timedelta(seconds=ABANDONED_SECONDS)
-        if history and self._now() - _time_of(history[-1].position) < young:
-            return True
-        return self._is_known(name, found.uid)
+    def _held_because(self, name: str, found: _Chain) -> str:
+        """Why a finding's chain must stay for now; empty if it need not."""
+        if found.standing is _Standing.RESTS and not found.recreates:
+            return ""
+        whole = _Chain(found.first, found.before, found.uid)
+        for each in self._trail.history(name):
+            _follow(whole, each.model_dump(mode="json", include={"type", "action", "code", "details"}), each.position)
+        waits, owed = self._asked(name, found.uid)
+        recent = self._is_younger(whole.intent or found.first, BEGUN_SECONDS)
+        if owed and recent:
+            return "has to bring back a pod that was evicted"
+        if whole.standing is _Standing.BEGUN and recent:
+            return "has an intent without its outcome"
+        if whole.standing is _Standing.WAITS and waits and self._is_younger(found.first, WAITING_SECONDS):
+            return "waits for its repair"
+        return ""
 
-    @staticmethod
-    def _has_ended(found: _Chain, history: list[AuditRecord]) -> bool:
-        for each in history:
-            _follow(found, {"type": each.type.value, "details": each.details})
-        return found.ended
+    def _is_younger(self, position: str, seconds: float) -> bool:
+        return self._now() - _time_of(position) < timedelta(seconds=seconds)
 
-    def _is_known(self, name: str, uid: str) -> bool:
-        """True if the ledger still counts the finding as open, or owes its pod."""
+    def _asked(self, name: str, uid: str) -> tuple[bool, bool]:
+        """Whether the ledger counts the finding as open now, and whether it owes the pod."""
         with translated(self._redis, "cannot ask the ledger for open findings"), self._redis.pipeline() as pipe:
             pipe.get(f"{self._base}finding:{uid}")
             pipe.hexists(f"{self._base}owed", uid)
             open_now, owed = pipe.execute()
-        return open_now == name or bool(owed)
+        return open_now == name, bool(owed)
 
     def _export(self, cut: Cut, file: Path, progress: Progress) -> Export:
         written = sha256()
@@ -250,13 +281,30 @@ class Retention:
         return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
 
 
-def _follow(found: _Chain, fields: dict[str, Any]) -> None:
-    """A chain ends with an outcome after which nothing is left to do, and goes on if it is taken up again."""
+def _follow(found: _Chain, fields: dict[str, Any], position: str) -> None:
+    """What a chain's next record makes of it."""
     kind, details = fields.get("type"), fields.get("details")
-    if kind == RecordType.OUTCOME.value:
-        found.ended = isinstance(details, dict) and details.get("result") in ENDINGS
-    elif kind in (RecordType.RELEASE.value, RecordType.INTENT.value):
-        found.ended = False
+    if kind == RecordType.INTENT.value:
+        found.standing, found.intent = _Standing.BEGUN, position
+        found.recreates = found.recreates or fields.get("code") == "recreate"
+    elif kind == RecordType.OUTCOME.value:
+        found.standing = _after(found.standing, details.get("result") if isinstance(details, dict) else None)
+    elif found.standing is _Standing.BEGUN:
+        return
+    elif kind == RecordType.FINDING.value:
+        reported = fields.get("action") in ONLY_REPORTED
+        found.standing = _Standing.RESTS if reported else _Standing.WAITS
+    elif kind in (RecordType.WAIT.value, RecordType.RELEASE.value):
+        found.standing = _Standing.WAITS
+    elif kind == RecordType.REFUSAL.value:
+        found.standing = _Standing.RESTS
+
+
+def _after(standing: _Standing, result: Any) -> _Standing:
+    """An error of API server or Redis ends nothing; after a failure or a skip it is tried again."""
+    if result in RESTING:
+        return _Standing.RESTS
+    return standing if result == Result.ERROR.value and standing is _Standing.BEGUN else _Standing.WAITS
 
 
 def _fields(entry: Entry) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 
 from remesh import logs
 from remesh.decide import counts, decide
-from remesh.detect import finding_for, stuck_reference
+from remesh.detect import finding_for, owner_of, stuck_reference
 from remesh.errors import BrokerError
 from remesh.fingerprint import ENDED, ENDED_BECAUSE, fingerprint_around, is_outdated
 from remesh.ledger import Quarantine
@@ -238,7 +238,8 @@ class Looker:
         owner = self._desk.store.workload(controller.uid)
         if owner is not None and owner.metadata.namespace != obj.metadata.namespace:
             return finding.model_copy(update={"owner": None})  # forged: nothing of it may count for that owner
-        return finding.model_copy(update={"template_hash": owner.template_hash if owner else ""})
+        above = owner_of(owner) if owner else None
+        return finding.model_copy(update={"template_hash": owner.template_hash if owner else "", "above": above})
 
     def _refresh(self, tracked: Tracked, obj: Workload | Pod, decision: Decision) -> None:
         fresh = self._build(obj, decision, tracked.finding.first_seen)

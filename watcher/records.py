@@ -118,6 +118,7 @@ class Recorder:
                 finding_id=finding.id,
                 ref=finding.ref,
                 owner=finding.owner,
+                above=finding.above,
                 mesh=finding.mesh,
                 cause=finding.failure_class.value,
                 actor=self.ACTOR,

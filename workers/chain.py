@@ -6,13 +6,16 @@ task that runs twice leaves one chain.
 
 from collections.abc import Callable, Iterable
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
 from remesh.audit import record_of_request
-from remesh.models import AuditRecord, ObjectRef, Outcome, RecordType, RepairRequest, Result
+from remesh.models import Action, AuditRecord, Decision, ObjectRef, Outcome, RecordType, RepairRequest, Result
 from workers.context import TrailPort
+
+DRY_RUN_DECIDES: Final = "dry_run_decides"
+_IF_IT_PASSES: Final = {Action.NUDGE_OWNER: "nudged", Action.RECREATE_POD: "evicted"}
 
 
 class Chain:
@@ -28,12 +31,14 @@ class Chain:
         self._records = trail.history(request.finding_id)
         decided = (record for record in self._of(RecordType.DECISION) if self._is_mine(record))
         self._run = 1 + sum(1 for _ in decided)
-        self.owner: ObjectRef | None = None  # set when the object has been read
+        # Set when they have been read; until then, as the finding's first record named them.
+        self.owner: ObjectRef | None = None
+        self.above: ObjectRef | None = None
 
     def write(self, kind: RecordType, *, step: str = "", details: dict[str, Any] | None = None, **fields: Any) -> None:
         """Append one record of this attempt. `fields` are AuditRecord's own."""
-        if self.owner is not None:
-            fields["owner"] = self.owner
+        fields["owner"] = self.owner or next((each.owner for each in self._records if each.owner), None)
+        fields["above"] = self.above or next((each.above for each in self._records if each.above), None)
         record = record_of_request(
             self._request,
             kind,
@@ -50,6 +55,12 @@ class Chain:
         if self._run == 1 or kind is RecordType.OUTCOME:
             return step
         return f"{step}:{self._run}" if step else str(self._run)
+
+    def write_decision(self, decision: Decision, details: dict[str, Any]) -> None:
+        """What was decided on what is known before the dry run, as `decided` puts it."""
+        action, code, reason = decided(decision)
+        cause = decision.failure_class.value
+        self.write(RecordType.DECISION, action=action.value, cause=cause, code=code, reason=reason, details=details)
 
     def write_outcome(self, outcome: Outcome) -> None:
         """The end of this attempt; the watcher reads it back from `details`."""
@@ -87,6 +98,17 @@ class Chain:
 
     def _of(self, *types: RecordType) -> Iterable[AuditRecord]:
         return (record for record in self._records if record.type in types)
+
+
+def decided(decision: Decision) -> tuple[Action, str, str]:
+    """Action, code and reason of a decision as the trail has them.
+
+    To a worker "not proven" means that its own dry run comes next, and not that it waits.
+    """
+    repair = _IF_IT_PASSES.get(decision.after_recovery)
+    if decision.action is not Action.WAIT_FOR_INJECTOR or decision.code != "not_proven" or repair is None:
+        return decision.action, decision.code, decision.reason
+    return decision.after_recovery, DRY_RUN_DECIDES, f"a dry run decides now; if it passes, it is to be {repair}"
 
 
 def _outcome(record: AuditRecord) -> Outcome | None:

@@ -110,19 +110,13 @@ class Attempt:
         """Decide, and write the decision down."""
         decision = self.decide(pod)
         self._expect_of(pod, decision)
-        self.chain.write(
-            RecordType.DECISION,
-            action=decision.action.value,
-            cause=decision.failure_class.value,
-            code=decision.code,
-            reason=decision.reason,
-            details={
-                "after_recovery": decision.after_recovery.value,
-                "injector": self.ending.injector_key,
-                "sidecars": self.names,
-                "template_hash": self.ending.template_hash,
-            },
-        )
+        details = {
+            "after_recovery": decision.after_recovery.value,
+            "injector": self.ending.injector_key,
+            "sidecars": self.names,
+            "template_hash": self.ending.template_hash,
+        }
+        self.chain.write_decision(decision, details)
         reached(Step.DECIDED)
         if decision.failure_class is FailureClass.HAS_SIDECAR:
             return Verdict(Result.ALREADY_HEALTHY, decision.code, decision.reason)
@@ -177,7 +171,10 @@ class Attempt:
         return self.ending.injector_key or self.request.mesh
 
     def intend(self, code: str, reason: str, details: dict[str, Any]) -> Verdict | None:
-        """Write the intent. Without it nothing is touched: raises TrailUnavailable."""
+        """Write the intent, which begins with what the dry run showed. Without it nothing is touched.
+
+        Raises TrailUnavailable.
+        """
         if not self.hold():
             return Verdict(Result.SKIPPED, "lease_lost", "the hold on the pod ran out before anything was done")
         if self.ctx.revoked(self.task_id):
@@ -193,7 +190,8 @@ class Attempt:
             "dry_run_ms": round(self.proof.seconds * 1000) if self.proof else None,
             "was_ready": self.was_ready,
         }
-        self.chain.write(RecordType.INTENT, code=code, reason=reason, details=known | details)
+        proven = f"{self.shown(self.proof.reason)}: " if self.proof else ""
+        self.chain.write(RecordType.INTENT, code=code, reason=f"{proven}{reason}", details=known | details)
         reached(Step.INTENT_WRITTEN)
         return None
 
@@ -204,7 +202,7 @@ class Attempt:
         self.was_ready = told.get("was_ready") is not False
         self.notes.append("evicted by a worker that could not end it; nothing else was evicted")
         self.sidecars = self._profiles(told.get("sidecars", ()))
-        self.chain.owner = intent.owner
+        self.chain.owner, self.chain.above = intent.owner, intent.above
         ending.injector_key = str(told.get("injector", ""))
         ending.template_hash = str(told.get("template_hash", ""))
         ending.evidence["webhooks"] = str(told.get("webhooks", ""))

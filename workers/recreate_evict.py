@@ -9,6 +9,7 @@ Used by `workers.recreate`. It guarantees:
 
 from typing import Any, Final, NamedTuple
 
+from remesh.detect import owner_of
 from remesh.disruption import is_custom, share, stranger, unsettled
 from remesh.errors import NotFound
 from remesh.fingerprint import fingerprint
@@ -92,6 +93,7 @@ class Eviction:
         except NotFound as error:
             reason = f"nobody would put another pod in its place: {error}"
             return Verdict(Result.REPORTED, "owner_gone", reason)
+        self._attempt.chain.above = owner_of(self._owner)
         ending.account, ending.template_hash = self._owner.metadata.uid, self._owner.template_hash
         ending.evidence["ref"] = _ref_of(self._pod, controller).model_dump()
         if self._owner.spec.template is None:

@@ -188,14 +188,7 @@ class _Repair:
 
     def _judge(self) -> Verdict | None:
         decision = self._decide(Probe.UNKNOWN)
-        self._chain.write(
-            RecordType.DECISION,
-            action=decision.action.value,
-            cause=decision.failure_class.value,
-            code=decision.code,
-            reason=decision.reason,
-            details=self._described(decision),
-        )
+        self._chain.write_decision(decision, self._described(decision))
         reached(Step.DECIDED)
         if self._unfinished is not None and not self._count(self._workload, self._pods).missing:
             return self._finish_what_was_begun()

@@ -1,6 +1,6 @@
 """`remesh audit`: reads the trail. Needs Redis, and no cluster unless a namespace has to be looked up."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 EXPORT = "export"
 MANIFEST = "manifest"
-COLUMNS = ("TIME", "TYPE", "NAMESPACE", "OBJECT", "MESH", "CODE", "ACTOR", "FINDING", "REASON")
+COLUMNS = ("TIME", "TYPE", "NAMESPACE", "OBJECT", "MESH", "CODE", "ASKED BY", "FINDING", "REASON")
 WIDTHS = (20, 8, 14, 34, 8, 20, 16, 14, 0)  # for lines that come one by one
 TAIL_SECONDS = 1.0  # Ctrl-C is noticed within it
 
@@ -29,7 +29,7 @@ def audit(
         str | None,
         typer.Argument(
             metavar="[KIND/NAME | export | manifest]",
-            help="Only this object and what it owns; `export` prints whole records as JSON lines; `manifest` shows "
+            help="Only this object and what it owns, such as a Deployment's ReplicaSets and their pods; `export` prints whole records as JSON lines; `manifest` shows "
             "what is kept of pods without a controller.",
             show_default=False,
             autocompletion=completions.targets,
@@ -70,7 +70,7 @@ def audit(
     """
     from remesh.cli.session import Session
 
-    session = Session(common)
+    session = Session(common, kept=True)
     if subject == MANIFEST:
         from remesh.cli.manifests import show
 
@@ -88,8 +88,8 @@ def audit(
         export(session.trail, query.since)
     else:
         found = query.records(session.trail)
-        empty = f"No records of this kind in the trail of cluster {session.settings.cluster!r}."
-        _print(found if output is Output.JSONL else list(found), output, empty)
+        where = f"in the trail of cluster {session.settings.cluster!r}"
+        _print(found, output, lambda: f"{query.nothing(session.trail)} {where}.")
 
 
 def _refuse_filters(**given: object) -> None:
@@ -121,6 +121,19 @@ class _Query:
         self.finding = finding
         self.types = _types(types)
 
+    def nothing(self, trail: "Trail") -> str:
+        """What was not found, for people: whether nothing is known of it at all, or only none of this kind."""
+        what = f"finding {self.finding}" if self.finding else ""
+        if self.ref is not None:
+            what = f"{self.ref}" if not what else f"{what} and {self.ref}"
+        elif self.namespace is not None:
+            what = f"{what} in namespace {self.namespace}" if what else f"namespace {self.namespace}"
+        if not what:
+            return "No records of this kind"
+        narrowed = self.types is not None or self.since is not None
+        known = narrowed and any(map(self._in_namespace, trail.read(ref=self.ref, finding_id=self.finding)))
+        return f"There are records of {what}, but none of this kind," if known else f"Nothing is known of {what}"
+
     @property
     def everything(self) -> bool:
         """True if no record is left out, but for those before a moment."""
@@ -132,9 +145,11 @@ class _Query:
 
     def fits(self, record: "AuditRecord") -> bool:
         """The same filters for a record that has just come."""
-        about = self.ref is None or any(_same(each, self.ref) for each in (record.ref, record.owner))
+        from remesh.audit import about
+
+        right_object = self.ref is None or any(_same(each, self.ref) for each in about(record))
         right_type = self.types is None or record.type in self.types
-        return about and right_type and self.finding in (None, record.finding_id) and self._in_namespace(record)
+        return right_object and right_type and self.finding in (None, record.finding_id) and self._in_namespace(record)
 
     def _in_namespace(self, record: "AuditRecord") -> bool:
         return self.namespace is None or (record.ref is not None and record.ref.namespace == self.namespace)
@@ -175,28 +190,28 @@ def _types(names: list[str]) -> "list[RecordType] | None":
     return [RecordType(name) for name in names] or None
 
 
-def _same(candidate: "ObjectRef | None", wanted: "ObjectRef") -> bool:
-    if candidate is None:
-        return False
+def _same(candidate: "ObjectRef", wanted: "ObjectRef") -> bool:
     return (candidate.kind, candidate.namespace, candidate.name) == (wanted.kind, wanted.namespace, wanted.name)
 
 
-def _print(records: "Iterator[AuditRecord] | list[AuditRecord]", output: Output, empty: str) -> None:
+def _print(records: "Iterator[AuditRecord]", output: Output, nothing: Callable[[], str]) -> None:
+    """Every form but JSON lines holds all records at once. `nothing` says on standard error that there are none."""
     from remesh.audit import to_json_line
-    from remesh.cli.render import Table, emit, line
+    from remesh.cli.render import Table, emit, line, note
 
+    count = 0
     if output is Output.JSONL:
-        for record in records:
+        for count, record in enumerate(records, 1):  # noqa: B007
             line(to_json_line(record))
-        return
-    found = list(records)
-    emit(
-        output,
-        [record.model_dump(mode="json") for record in found],
-        Table(COLUMNS, [_row(record) for record in found]),
-        empty=empty,
-        kind="AuditRecordList",
-    )
+    else:
+        found = list(records)
+        count = len(found)
+        table = Table(COLUMNS, [_row(record) for record in found])
+        documents = [record.model_dump(mode="json") for record in found]
+        if found or output is not Output.TABLE:
+            emit(output, documents, table, empty="", kind="AuditRecordList")
+    if not count:
+        note(nothing())
 
 
 def _row(record: "AuditRecord") -> list[str]:

@@ -14,7 +14,7 @@ from remesh.classify import base_class, service_named, webhook_named
 from remesh.cli.session import Session, utc_now
 from remesh.cli.targets import OWNED_KIND, Target
 from remesh.decide import counts, decide, expected_sidecars
-from remesh.detect import finding_for, stuck_reference
+from remesh.detect import finding_for, owner_of, stuck_reference
 from remesh.errors import ClusterError, NotFound, UsageError
 from remesh.fingerprint import fingerprint_around, is_outdated
 from remesh.kube.live import LiveView
@@ -129,6 +129,7 @@ class Survey:
         _ = session.policy, session.profiles  # a malformed one is told even where there is nothing to judge
         self.cluster = session.cluster
         self.view = LiveView(session.cluster)
+        self._above: dict[str, ObjectRef | None] = {}  # the controller of each workload that was read, by its UID
 
     @cached_property
     def _spare(self) -> "Spare":
@@ -160,6 +161,7 @@ class Survey:
         for pod in seen.pods:
             if (controller := pod.metadata.controller) is not None:
                 seen.pods_of.setdefault((pod.metadata.namespace, controller.uid), []).append(pod)
+        self._above |= {each.metadata.uid: owner_of(each) for each in seen.workloads}
         seen.hashes = {each.metadata.uid: each.template_hash for each in seen.workloads}
         return seen
 
@@ -190,6 +192,7 @@ class Survey:
         return self.judge(obj, template_hash=self._hash_of(controller, obj.metadata.namespace) if controller else "")
 
     def _with_pods(self, obj: Workload) -> Judged:
+        self._above[obj.metadata.uid] = owner_of(obj)
         pods = self.cluster.pods_of(obj)
         judged = [self.judge(pod, template_hash=obj.template_hash) for pod in pods]
         bare = tuple(sorted((each for each in judged if each.decision.is_finding), key=_order))
@@ -202,7 +205,10 @@ class Survey:
             owner = self.cluster.workload(controller.kind, namespace, controller.name)
         except NotFound:
             return ""
-        return owner.template_hash if owner.metadata.uid == controller.uid else ""
+        if owner.metadata.uid != controller.uid:
+            return ""
+        self._above[controller.uid] = owner_of(owner)
+        return owner.template_hash
 
     def judge(
         self,
@@ -309,7 +315,10 @@ class Survey:
         """The finding, under an id of its own; the ledger may know it under an older one."""
         cluster = self.session.settings.cluster
         found = finding_for(judged.observed, judged.decision, cluster=cluster, now=utc_now())
-        return found.model_copy(update={"template_hash": judged.template_hash})
+        above = self._above.get(judged.owner.uid) if judged.owner else None
+        if above is not None and above.namespace != found.ref.namespace:  # its owner reference is forged
+            above = None
+        return found.model_copy(update={"template_hash": judged.template_hash, "above": above})
 
     def is_outdated(self, judged: Judged, quarantine: "Quarantine") -> bool:
         """True if the webhook configuration has changed since: the worker ends such a quarantine."""

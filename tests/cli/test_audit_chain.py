@@ -9,12 +9,13 @@ import pytest
 
 from remesh import retention
 from remesh.audit import Trail, record
-from remesh.models import RecordType
+from remesh.models import AuditRecord, ObjectRef, RecordType
 from remesh.redisdb import RedisClient, connect_url
-from tests.cli.conftest import Remesh
+from tests.cli.conftest import Remesh, kubeconfig
 
 AT = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 KEY = "remesh:{chained}:trail"
+POD = ObjectRef(api_version="v1", kind="Pod", namespace="shop", name="web-5d8-x", uid="u1")
 
 
 @pytest.fixture
@@ -123,7 +124,71 @@ def test_a_pruning_that_cannot_be_right_is_refused(remesh: Remesh, positions: li
         answer = remesh("audit", "prune", *arguments)
         assert (answer.code, answer.out) == (2, ""), arguments
         assert answer.line
-    assert "0 records would be removed" in remesh("audit", "prune", "--older-than", "1d", "--export", file).out
+
+
+def test_a_pruning_that_finds_nothing_says_so(remesh: Remesh, positions: list[str], tmp_path: Path) -> None:
+    arguments = ("audit", "prune", "--older-than", "1d", "--export", tmp_path / "old.jsonl")
+    why = "no record is older, or more, than what is kept"
+    assert remesh(*arguments).out == f"trail   nothing was removed: {why}\n"
+    assert remesh(*arguments, "--dry-run").out == f"trail   nothing would be removed: {why}\n"
+    document = json.loads(remesh(*arguments, "-o", "json").out)
+    assert (document["removed"], document["would_remove"]) == (0, 0)
+
+
+@pytest.mark.usefixtures("nothing_is_new", "positions")
+def test_a_pruning_that_is_held_back_says_by_what(remesh: Remesh, redis: RedisClient, tmp_path: Path) -> None:
+    begun = record(RecordType.INTENT, cluster="chained", at=AT, finding_id="f-1", ref=POD)
+    position = Trail(redis, "chained").append(begun)
+    Trail(redis, "chained").append(record(RecordType.NOTE, cluster="chained", at=AT))
+    answer = remesh("audit", "prune", "--keep", "0", "--export", tmp_path / "old.jsonl")
+    assert "trail   10 records removed" in answer.out
+    why = f"finding f-1, whose chain begins at {position}, has an intent without its outcome"
+    assert f"held    more stays: {why}" in answer.out
+    again = remesh("audit", "prune", "--keep", "0", "--export", tmp_path / "more.jsonl")
+    assert again.out == f"trail   nothing was removed\nheld    all of it stays: {why}\n"
+
+
+def about_a_pod(kind: RecordType, **more: object) -> AuditRecord:
+    rs = ObjectRef(api_version="apps/v1", kind="ReplicaSet", namespace="shop", name="web-5d8", uid="u2")
+    deploy = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="shop", name="web", uid="u3")
+    known = {"finding_id": "f-1", "ref": POD, "owner": rs, "above": deploy, "actor": "watcher"}
+    return record(kind, cluster="chained", at=AT, **(known | more))
+
+
+def test_a_deployments_audit_shows_its_pods_chains(remesh: Remesh, redis: RedisClient, tmp_path: Path) -> None:
+    remesh.set(REMESH_KUBECONFIG=kubeconfig(tmp_path))
+    kinds = [RecordType.FINDING, RecordType.INTENT, RecordType.ACTION, RecordType.OUTCOME]
+    Trail(redis, "chained").append_many([about_a_pod(kind) for kind in kinds])
+    header, *rows = remesh("audit", "deploy/web", "-n", "shop").out.splitlines()
+    assert "ASKED BY" in header
+    assert [(row.split()[2], row.split()[4]) for row in rows] == [(kind.value, "po/web-5d8-x") for kind in kinds]
+    items = json.loads(remesh("audit", "deploy/web", "-n", "shop", "-o", "json").out)["items"]
+    assert [each["above"]["name"] for each in items] == ["web"] * 4
+    assert len(remesh("audit", "deploy/web", "-n", "shop", "-o", "jsonl").out.splitlines()) == 4
+    assert remesh("audit", "deploy/web", "-n", "bank").out == ""
+
+
+def test_what_nothing_is_known_of_is_told_from_what_only_the_filters_leave_out(
+    remesh: Remesh, redis: RedisClient, tmp_path: Path
+) -> None:
+    remesh.set(REMESH_KUBECONFIG=kubeconfig(tmp_path))
+    Trail(redis, "chained").append(about_a_pod(RecordType.FINDING))
+    where = "in the trail of cluster 'chained'.\n"
+    for arguments, said in (
+        (("rs/nope", "-n", "shop"), "Nothing is known of ReplicaSet/nope -n shop"),
+        (("--finding", "f-nope"), "Nothing is known of finding f-nope"),
+        (("-n", "nope"), "Nothing is known of namespace nope"),
+        (("--type", "wait"), "No records of this kind"),
+        (("--finding", "f-1", "--type", "wait"), "There are records of finding f-1, but none of this kind,"),
+        (
+            ("rs/web-5d8", "-n", "shop", "--type", "wait"),
+            "There are records of ReplicaSet/web-5d8 -n shop, but none of this kind,",
+        ),
+    ):
+        for form in ("table", "jsonl", "json"):
+            answer = remesh("audit", *arguments, "-o", form)
+            assert (answer.code, answer.err) == (0, f"{said} {where}"), arguments
+            assert (answer.out == "") == (form != "json")
 
 
 def test_status_shows_the_head_and_a_loss(remesh: Remesh, redis: RedisClient, positions: list[str]) -> None:

@@ -1,6 +1,7 @@
 """scan, explain, plan, repair, audit, status, quarantine and check, on the simulated and on the real control plane."""
 
 import json
+import re
 import secrets
 import signal
 import subprocess
@@ -106,6 +107,23 @@ def test_scan_of_one_mesh_leaves_the_others_out(cli: Remesh, bed: TestBed, names
 def test_nothing_wrong_is_said_and_is_no_error(cli: Remesh, namespace: str) -> None:
     answer = cli("scan", "-n", namespace)
     assert (answer.code, answer.out, answer.err) == (0, "", f"No findings in namespace {namespace}.\n")
+
+
+def test_a_namespace_that_is_not_there_is_said(cli: Remesh) -> None:
+    answer = cli("scan", "-n", "nope")
+    assert (answer.code, answer.out) == (6, "")
+    assert answer.line == "remesh: namespace nope is not there; check the name, -n and --context"
+
+
+def test_findings_elsewhere_are_hinted_at_where_no_namespace_was_named(cli: Remesh, stuck: str) -> None:
+    answer = cli("scan")
+    assert (answer.code, answer.out) == (0, "")
+    assert re.fullmatch(
+        r"No findings in namespace default\.\nElsewhere: \d+ findings? in \d+ other namespaces?; "
+        r"`remesh scan -A` shows what is there\.\n",
+        answer.err,
+    )
+    assert cli("scan", "-n", "default").err == "No findings in namespace default.\n"
 
 
 def test_explain_shows_every_step_to_the_decision(cli: Remesh, bed: TestBed, namespace: str, stuck: str) -> None:
@@ -391,8 +409,8 @@ def test_the_trail_is_read_by_object_owner_type_finding_and_time(
     assert len(remesh("audit", "--type", "release").out.splitlines()) == 2
     assert parsed(remesh("audit", "--finding", sent["finding_id"], "-o", "json"))["kind"] == "AuditRecordList"
     assert len(remesh("audit", "--since", "1h", "-o", "jsonl").out.splitlines()) == 2
-    assert remesh("audit", "rs/other", "-n", namespace).err.startswith("No records of this kind")
-    assert remesh("audit", "-n", "elsewhere").err.startswith("No records of this kind")
+    assert remesh("audit", "rs/other", "-n", namespace).err.startswith("Nothing is known of ReplicaSet/other")
+    assert remesh("audit", "-n", "elsewhere").err.startswith("Nothing is known of namespace elsewhere")
     exported = [json.loads(line) for line in remesh("audit", "export").out.splitlines()]
     assert [each["record_id"] for each in exported] == [record.record_id for record in stack.records()]
 

@@ -119,6 +119,23 @@ def test_an_owners_history_holds_what_is_about_its_objects(trail: Trail) -> None
     assert ids(trail.history(deployment("web"))) == ["f-0001:finding:0"]
 
 
+def test_what_is_above_the_owner_finds_a_pods_records_too(redis: RedisClient, trail: Trail) -> None:
+    pod = ObjectRef(api_version="v1", kind="Pod", namespace="shop", name="web-5d8-x", uid="uid-x")
+    bare = finding(1, ref=pod, owner=replica_set(), above=deployment())
+    trail.append(record_of_finding(bare, RecordType.FINDING, at=AT))
+    for subject in (pod, replica_set(), deployment()):
+        (found,) = trail.history(subject)
+        assert found.above == deployment()
+    trail.trim_before(f"{trail.last_position().split('-')[0]}-99999")
+    assert redis.keys(f"{KEY}:o:*") == []
+
+
+def test_a_record_from_before_owners_owners_were_written_is_read(redis: RedisClient, trail: Trail) -> None:
+    redis.xadd(KEY, {"r": to_json_line(record_of_finding(finding(1), RecordType.FINDING, at=AT))})
+    (found,) = trail.read()
+    assert (found.owner, found.above) == (deployment(), None)
+
+
 def test_cluster_wide_objects_and_the_same_name_elsewhere_are_told_apart(trail: Trail) -> None:
     trail.append(note(1, ref=ObjectRef(api_version="v1", kind="Namespace", name="shop")))
     trail.append(note(2, ref=replica_set().model_copy(update={"namespace": "other"})))

@@ -13,7 +13,7 @@ from remesh.audit import Trail, record, record_of_finding
 from remesh.chain import Report, Verifier
 from remesh.errors import TrailUnavailable, UsageError
 from remesh.ledger import Ledger
-from remesh.models import AuditRecord, RecordType, Result
+from remesh.models import Action, AuditRecord, RecordType, Result
 from remesh.redisdb import RedisClient
 from remesh.retention import Retention
 from tests.redis.conftest import AT, finding, replica_set, request_for
@@ -129,29 +129,75 @@ def finding_chain(number: int, *ends: Result) -> Iterator[AuditRecord]:
         yield record_of_finding(finding(number), RecordType.OUTCOME, at=AT, attempt=attempt, details=details)
 
 
+WAITS = "waits for its repair"
+BEGUN = "has an intent without its outcome"
+
+
 @pytest.mark.parametrize(
-    ("ends", "is_open"),
+    ("ends", "because"),
     [
-        ((), True),
-        ((Result.FAILED,), True),
-        ((Result.REPORTED,), True),
-        ((Result.QUARANTINED,), True),
-        ((Result.FAILED, Result.HEALED), False),
-        ((Result.OBSOLETE,), False),
-        ((Result.HEALED, Result.FAILED), True),
+        ((), WAITS),
+        ((Result.FAILED,), WAITS),
+        ((Result.SKIPPED,), WAITS),
+        ((Result.ERROR,), BEGUN),
+        ((Result.REPORTED,), ""),
+        ((Result.QUARANTINED,), ""),
+        ((Result.FAILED, Result.HEALED), ""),
+        ((Result.OBSOLETE,), ""),
+        ((Result.HEALED, Result.FAILED), WAITS),
     ],
 )
-def test_an_open_chain_keeps_its_beginning_and_what_came_after(
-    trail: Trail, kept: Retention, ends: tuple[Result, ...], is_open: bool
+def test_only_what_is_begun_or_waits_keeps_its_beginning_and_what_came_after(
+    trail: Trail, kept: Retention, ledger: Ledger, ends: tuple[Result, ...], because: str
 ) -> None:
+    ledger.open_finding("uid-1", "f-0001")
     written(trail, count=3)
     positions = trail.append_many(finding_chain(1, *ends))
     written(trail, 100, 5)
     cut = kept.cut(keep=1)
-    if is_open:
-        assert (cut.count, cut.held_by, cut.held_at) == (3, "f-0001", positions[0])
+    if because:
+        assert (cut.count, cut.held_by, cut.held_at, cut.held_because) == (3, "f-0001", positions[0], because)
     else:
-        assert (cut.count, cut.held_by) == (3 + len(positions) + 4, "")
+        assert (cut.count, cut.held_by, cut.held_because) == (3 + len(positions) + 4, "", "")
+
+
+@pytest.mark.parametrize("action", [Action.REPORT_ONLY, Action.NEVER_TOUCH])
+def test_a_finding_that_is_only_reported_holds_nothing_back(
+    trail: Trail, kept: Retention, ledger: Ledger, action: Action
+) -> None:
+    ledger.open_finding("uid-1", "f-0001")
+    trail.append(record_of_finding(finding(1, action=action), RecordType.FINDING, at=AT))
+    written(trail)
+    assert (kept.cut(keep=1).count, kept.cut(keep=1).held_by) == (10, "")
+
+
+def test_a_refused_finding_holds_nothing_back_until_it_is_released_again(
+    trail: Trail, kept: Retention, ledger: Ledger
+) -> None:
+    ledger.open_finding("uid-1", "f-0001")
+    for kind in (RecordType.FINDING, RecordType.WAIT, RecordType.REFUSAL):
+        trail.append(record_of_finding(finding(1), kind, at=AT))
+    written(trail)
+    assert kept.cut(keep=1).held_by == ""
+    trail.append(record_of_finding(finding(1), RecordType.RELEASE, at=AT))
+    assert kept.cut(keep=0).held_because == WAITS
+
+
+def test_an_intent_without_its_outcome_holds_even_if_the_ledger_has_forgotten(trail: Trail, kept: Retention) -> None:
+    trail.append_many(list(finding_chain(1, Result.HEALED))[:2])
+    trail.append(record_of_finding(finding(1), RecordType.REFUSAL, at=AT))
+    written(trail)
+    assert kept.cut(keep=1).held_because == BEGUN
+
+
+def test_what_is_owed_holds_whatever_else_is_said_of_it(trail: Trail, kept: Retention, ledger: Ledger) -> None:
+    trail.append(record_of_finding(finding(1), RecordType.FINDING, at=AT))
+    trail.append(record_of_finding(finding(1), RecordType.INTENT, at=AT, code="recreate"))
+    trail.append(record_of_finding(finding(1), RecordType.OUTCOME, at=AT, details={"result": "obsolete"}))
+    written(trail)
+    assert kept.cut(keep=1).held_by == ""
+    ledger.owed.keep(request_for(1))
+    assert kept.cut(keep=1).held_because == "has to bring back a pod that was evicted"
 
 
 def test_a_chain_that_ended_after_the_cut_is_not_open(trail: Trail, kept: Retention) -> None:
@@ -159,7 +205,10 @@ def test_a_chain_that_ended_after_the_cut_is_not_open(trail: Trail, kept: Retent
     assert kept.cut(keep=1).count == 2
 
 
-def test_an_open_chain_at_the_very_beginning_keeps_everything(trail: Trail, kept: Retention, folder: Path) -> None:
+def test_an_open_chain_at_the_very_beginning_keeps_everything(
+    trail: Trail, kept: Retention, ledger: Ledger, folder: Path
+) -> None:
+    ledger.open_finding("uid-1", "f-0001")
     trail.append_many(finding_chain(1))
     written(trail)
     cut = kept.cut(keep=1)
@@ -169,10 +218,9 @@ def test_an_open_chain_at_the_very_beginning_keeps_everything(trail: Trail, kept
     assert trail.length() == 11
 
 
-def test_a_chain_without_end_counts_as_open_only_as_long_as_anybody_remembers_it(
-    monkeypatch: pytest.MonkeyPatch, redis: RedisClient, trail: Trail, kept: Retention, ledger: Ledger
+def test_a_waiting_chain_holds_only_as_long_as_anybody_remembers_it(
+    trail: Trail, kept: Retention, ledger: Ledger
 ) -> None:
-    monkeypatch.setattr(retention, "ABANDONED_SECONDS", -60.0)
     trail.append_many(finding_chain(1))
     written(trail)
     assert kept.cut(keep=1).count == 10
@@ -182,6 +230,21 @@ def test_a_chain_without_end_counts_as_open_only_as_long_as_anybody_remembers_it
     assert kept.cut(keep=1).held_by == ""
     ledger.owed.keep(request_for(1))
     assert kept.cut(keep=1).held_by == "f-0001"
+
+
+def test_nothing_holds_the_cut_beyond_its_bound(
+    monkeypatch: pytest.MonkeyPatch, trail: Trail, kept: Retention, ledger: Ledger
+) -> None:
+    for number, ends in ((1, ()), (2, (Result.ERROR,))):
+        ledger.open_finding(f"uid-{number}", f"f-{number:04x}")
+        ledger.owed.keep(request_for(number))
+        trail.append_many(finding_chain(number, *ends))
+    written(trail)
+    assert kept.cut(keep=1).held_by == "f-0001"
+    monkeypatch.setattr(retention, "BEGUN_SECONDS", -60.0)
+    assert kept.cut(keep=1).held_because == WAITS
+    monkeypatch.setattr(retention, "WAITING_SECONDS", -60.0)
+    assert kept.cut(keep=1).held_by == ""
 
 
 def test_a_file_that_is_there_is_not_written_over(trail: Trail, kept: Retention, folder: Path) -> None:

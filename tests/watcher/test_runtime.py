@@ -19,6 +19,7 @@ from remesh.models import (
     AuditRecord,
     FailureClass,
     Finding,
+    ObjectRef,
     Outcome,
     Probe,
     RecordType,
@@ -521,6 +522,18 @@ def test_a_quarantine_ends_with_the_webhook_configuration_under_which_it_began(w
     assert [request.ref.uid for request in world.sent] == [uid]
     assert "quarantine_ended" in {record.code for record in world.records(RecordType.NOTE)}
     assert world.ledger.quarantines() == []
+
+
+def test_the_records_of_a_bare_pod_are_found_by_the_deployment_above_its_owner(world: World) -> None:
+    owner = replica_set("web", current=1, message="")
+    above = OwnerReference(kind="Deployment", name="shop-web", uid="d", api_version="apps/v1", controller=True)
+    owner.metadata.owner_references = [above]
+    world.store.replace("ReplicaSet", [owner])
+    world.store.replace("Pod", [pod("web-1", "web")])
+    world.rounds()
+    found = world.trail.history(ObjectRef(api_version="", kind="Deployment", namespace="shop", name="shop-web"))
+    assert {each.ref.name for each in found if each.ref} == {"web-1"}
+    assert [each.type for each in found if each.finding_id][:1] == [RecordType.FINDING]
 
 
 def test_a_bare_pods_quarantine_does_not_hold_for_another_template_of_its_owner(world: World) -> None:

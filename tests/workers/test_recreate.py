@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from remesh.errors import ClusterUnreachable, Conflict, Forbidden, NotFound, Rejected, Throttled
-from remesh.models import RecordType, Result
+from remesh.models import ObjectRef, RecordType, Result
 from remesh.objects import Container, LabelSelector, OwnerReference, Pod, PodTemplate, Workload
 from tests.workers import recreate_doubles as d
 from tests.workers.doubles import FINDING, REFUSED
@@ -42,6 +42,25 @@ def test_the_records_name_pod_owner_actor_task_and_proof(world: d.PodWorld) -> N
     details = world.records(RecordType.INTENT)[0].details
     assert (details["pod"], details["uid"], details["owner"]) == ("web-0", "uid-0", "ReplicaSet/web")
     assert (details["sidecars"], details["dry_run"], details["share"]) == (["linkerd"], "sidecar_in_reply", 1)
+
+
+def test_every_record_names_the_deployment_above_the_pods_replica_set(world: d.PodWorld) -> None:
+    repair(d.a_request(), world.ctx)
+
+    assert len(world.types()) == 4
+    assert {record.above.kind for record in world.trail.history(FINDING) if record.above} == {"Deployment"}
+    assert all(record.above for record in world.trail.history(FINDING))
+
+
+def test_decision_and_intent_say_that_and_how_the_dry_run_decided(world: d.PodWorld) -> None:
+    repair(d.a_request(), world.ctx)
+
+    (decision,) = world.records(RecordType.DECISION)
+    assert (decision.action, decision.code) == ("recreate_pod", "dry_run_decides")
+    assert decision.reason == "a dry run decides now; if it passes, it is to be evicted"
+    (intent,) = world.records(RecordType.INTENT)
+    assert "sidecar" in intent.reason.split(":")[0]
+    assert intent.reason.endswith(": evict it, so that ReplicaSet/web puts a pod with its sidecar in its place")
 
 
 def test_the_intent_stands_in_the_trail_before_the_eviction(world: d.PodWorld) -> None:
@@ -151,6 +170,20 @@ def test_pods_of_jobs_are_evicted_only_where_the_policy_allows_it() -> None:
 
     world.use({"repair": {"job_pods": True}})
     assert repair(d.a_request(attempt=2), world.ctx).result is Result.HEALED
+    world.redis.close()
+
+
+def test_the_records_of_a_jobs_pod_name_the_cron_job_above_it() -> None:
+    world = d.a_world("Job")
+    cron = OwnerReference(kind="CronJob", name="nightly", uid="uid-c", api_version="batch/v1", controller=True)
+    world.cluster.main.metadata.owner_references = [cron]
+    world.use({"repair": {"job_pods": True}})
+
+    assert repair(d.a_request(), world.ctx).result is Result.HEALED
+    history = world.trail.history(FINDING)
+    above = ObjectRef(api_version="batch/v1", kind="CronJob", namespace="shop", name="nightly")
+    assert world.trail.history(above) == history
+    assert {record.owner.kind for record in history if record.owner} == {"Job"}
     world.redis.close()
 
 

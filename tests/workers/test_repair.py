@@ -42,6 +42,14 @@ def test_every_record_of_a_chain_names_object_owner_actor_and_task(world: d.Worl
         assert (record.owner.name, record.actor, record.task_id, record.mesh) == ("web", "ada", "task-7", "linkerd")
 
 
+def test_the_decision_says_that_a_dry_run_decides_now(world: d.World) -> None:
+    repair(d.a_request(), world.ctx)
+
+    (decision,) = world.records(RecordType.DECISION)
+    assert (decision.action, decision.code) == ("nudge_owner", "dry_run_decides")
+    assert decision.reason == "a dry run decides now; if it passes, it is to be nudged"
+
+
 def test_the_intent_stands_in_the_trail_before_anything_is_written(world: d.World) -> None:
     seen: list[list[str]] = []
 
