@@ -14,6 +14,8 @@ REPAIRED: Final = frozenset({Action.NUDGE_OWNER, Action.RECREATE_POD, Action.WAI
 # What is reported at first and repaired once somebody has mended its cause shows so by one of these.
 ON_ITS_WAY: Final = frozenset({RecordType.WAIT, RecordType.RELEASE, RecordType.INTENT})
 HEALED: Final = frozenset({Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY})
+# Reported, because the policy only observes: as broken as before, and repaired as soon as somebody changes the mode.
+ONLY_OBSERVED: Final = frozenset({"observe_mode", "observe_only"})
 OVER: Final = HEALED | {Result.OBSOLETE, Result.QUARANTINED, Result.REPORTED}
 
 
@@ -95,13 +97,13 @@ def _chains(records: Iterable[AuditRecord]) -> list[_Chain]:
         chain = found.get(record.finding_id)
         if chain is None:
             if record.type is RecordType.FINDING:
-                repaired = record.action in REPAIRED
+                repaired = record.action in REPAIRED or record.code in ONLY_OBSERVED
                 found[record.finding_id] = _Chain(record.at, record.at, record.mesh, record.cause, repaired)
             continue
         chain.last = max(chain.last, record.at)
         chain.counts |= record.type in ON_ITS_WAY
         result = str(record.details.get("result", "")) if record.type is RecordType.OUTCOME else ""
-        if result in OVER:
+        if result in OVER and record.code not in ONLY_OBSERVED:
             chain.result, chain.ended = result, record.at
     return [chain for chain in found.values() if chain.counts]
 

@@ -83,7 +83,8 @@ def _repair(
     sent = [answer for answer in answers if isinstance(answer, Sent)]
     kept = [answer for answer in answers if isinstance(answer, Kept)]
     ended = _wait(session, sent, dispatcher.position, timeout, quiet=quiet) if timeout is not None else {}
-    _show(session.common, sent, kept, ended)
+    waits = {} if timeout is not None else _what_for(session, chosen)
+    _show(session.common, sent, kept, ended, waits)
     problem = _problem(sent, kept, ended, timeout)
     if problem:
         raise RepairIncomplete(problem)
@@ -103,22 +104,35 @@ def _wait(
     return ended
 
 
-def _show(common: Common, sent: "list[Sent]", kept: "list[Kept]", ended: "dict[str, Outcome]") -> None:
+def _what_for(session: "Session", chosen: "list[Judged]") -> dict[str, str]:
+    """What each repair waits for, by the object's UID: the gate of its injector, where that is shut."""
+    from remesh.cli.gates import watched
+
+    known = watched(session)
+    shut = ((each.ref.uid, gate) for each in chosen if (gate := known.gate_of(each)) and not gate.open)
+    found = {uid: f"waits until the gate of its injector opens, which is closed: {gate.reason}" for uid, gate in shut}
+    unknown = "waits until its injector works, if a dry run shows that it does not; see `remesh status`"
+    return {each.ref.uid: unknown for each in chosen if not known.gate_of(each)} | found
+
+
+def _show(
+    common: Common, sent: "list[Sent]", kept: "list[Kept]", ended: "dict[str, Outcome]", waits: dict[str, str]
+) -> None:
     from remesh.cli.render import Table, emit
 
-    rows = [_sent_row(each, ended.get(each.finding.id)) for each in sent] + [_kept_row(each) for each in kept]
+    rows = [_sent_row(each, ended.get(each.finding.id), waits) for each in sent] + [_kept_row(each) for each in kept]
     documents = [_sent_document(each, ended.get(each.finding.id)) for each in sent]
     documents += [_kept_document(each) for each in kept]
     table = Table(("NAMESPACE", "OBJECT", "FINDING", "RESULT", "TASK", "REASON"), rows)
     emit(common.format, documents, table.shown(hide=common.hidden), empty="Nothing to repair.", kind="RepairList")
 
 
-def _sent_row(each: "Sent", outcome: "Outcome | None") -> list[str]:
+def _sent_row(each: "Sent", outcome: "Outcome | None", waits: dict[str, str]) -> list[str]:
     from remesh.cli.targets import short_name
 
     ref = each.finding.ref
     result = _result(outcome) if outcome else ("joined" if each.joined else "sent")
-    reason = outcome.reason if outcome else ""
+    reason = outcome.reason if outcome else waits.get(ref.uid, "")
     return [ref.namespace, short_name(ref.kind, ref.name), each.finding.id, result, each.task_id, reason]
 
 
@@ -130,7 +144,8 @@ def _kept_row(each: "Kept") -> list[str]:
     from remesh.cli.targets import short_name
 
     ref = each.judged.ref
-    return [ref.namespace, short_name(ref.kind, ref.name), "-", "not repaired", "-", each.reason]
+    result = "nothing to do" if each.fine else "not repaired"
+    return [ref.namespace, short_name(ref.kind, ref.name), "-", result, "-", each.reason]
 
 
 def _sent_document(each: "Sent", outcome: "Outcome | None") -> dict[str, Any]:

@@ -174,8 +174,11 @@ def _repairs(repairs: dict[str, Any]) -> str:
 
 
 def _eta(repairs: dict[str, Any]) -> str:
+    from remesh.cli.status_facts import OBSERVED
     from remesh.cli.text import age
 
+    if repairs["eta_unknown"] == OBSERVED:
+        return OBSERVED
     if repairs["eta_seconds"] is None:
         return f"end not known: {repairs['eta_unknown']}"
     return f"done in about {age(max(1, repairs['eta_seconds']))}, at {repairs['per_second']:.1f} a second"

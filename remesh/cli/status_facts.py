@@ -1,20 +1,21 @@
 """What `remesh status` shows, as plain data. Needs Redis and no cluster."""
 
 from collections import Counter
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
+from remesh.cli.gates import is_current, only_observes
 from remesh.cli.incident import Incident, last_incident, pace
 from remesh.cli.session import Session, utc_now
 from remesh.ledger import GateState, OpenFinding, Quarantine
 from remesh.models import AuditRecord
-from remesh.presence import Presence, Role, WatcherSeen
+from remesh.presence import Presence, WatcherSeen
 from remesh.queue import queue_lengths
-from remesh.redisdb import CLOCK_SKEW_SECONDS
 from watcher.findings import State
 
 WORKER_SECONDS: Final = 1.0  # a worker that is up answers a ping within milliseconds
 RECORDS: Final = 5000  # of the trail, from its end: read and judged in a tenth of a second
+OBSERVED: Final = "the watcher only observes, so nothing will be repaired"
 TO_REPAIR: Final = (State.WAITING.value, State.RELEASED.value, State.COOLING.value)
 
 
@@ -34,7 +35,7 @@ def gather(session: Session) -> dict[str, Any]:
         "workers": _workers(session),
         "gates": gates,
         "findings": dict(sorted(states.items())),
-        "repairs": _repairs(states, records, gates),
+        "repairs": _repairs(states, records, gates, observed=only_observes(watchers)),
         "incident": _incident(records),
         "queues": queue_lengths(session.redis, settings),
         "quarantined": len(quarantines),
@@ -66,22 +67,16 @@ def _gate(
         **state.model_dump(mode="json"),
         "mesh": state.mesh or next((each.finding.mesh for each in behind), ""),
         "waiting": sum(1 for each in behind if each.state == State.WAITING),
-        "stale": not _is_current(state, watchers),
+        "stale": not is_current(state, watchers),
         "window": session.ledger.window_size(key, session.policy.window),
         "in_flight": session.ledger.in_flight(key),
         "brake_seconds": round(session.ledger.brakes.shut_for(key), 1),
     }
 
 
-def _is_current(state: GateState, watchers: list[WatcherSeen]) -> bool:
-    """A gate is written when it changes, so only the watcher that wrote it makes it current."""
-    if state.seen is None:
-        return False
-    slack = timedelta(seconds=CLOCK_SKEW_SECONDS)
-    return any(each.role is not Role.STANDBY and state.seen >= each.since - slack for each in watchers)
-
-
-def _repairs(states: Counter[str], records: list[AuditRecord], gates: list[dict[str, Any]]) -> dict[str, Any]:
+def _repairs(
+    states: Counter[str], records: list[AuditRecord], gates: list[dict[str, Any]], *, observed: bool
+) -> dict[str, Any]:
     """What is still to do, and when it will be done if it goes on as within the last minute."""
     left = sum(states[state] for state in TO_REPAIR)
     incident = last_incident(records)
@@ -95,8 +90,8 @@ def _repairs(states: Counter[str], records: list[AuditRecord], gates: list[dict[
         "done": done,
         "total": done + left,
         "per_second": told.per_second,
-        "eta_seconds": told.eta_seconds,
-        "eta_unknown": told.why_unknown,
+        "eta_seconds": None if observed and left else told.eta_seconds,
+        "eta_unknown": OBSERVED if observed and left else told.why_unknown,
     }
 
 

@@ -4,6 +4,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,7 +12,10 @@ from typing import Any
 
 import pytest
 
+from remesh.cli.gates import only_observes
 from remesh.cli.status import _rows
+from remesh.cli.status_facts import _repairs
+from remesh.presence import WatcherSeen, now_seen
 from remesh.sim import SimCluster
 from remesh.testbed import Fault
 from tests.cli.conftest import Remesh
@@ -92,6 +96,18 @@ def test_progress_and_its_end_are_told_where_they_are_known() -> None:
     unknown = {**REPAIRS, "eta_seconds": None, "per_second": None, "eta_unknown": "the gate is closed"}
     assert shown(repairs=unknown)["repairs"].endswith("; end not known: the gate is closed")
     assert "repairs" not in shown()
+
+
+def test_where_it_is_only_observed_no_end_is_promised() -> None:
+    def told(*watchers: WatcherSeen) -> dict[str, Any]:
+        return _repairs(Counter({"waiting": 6}), [], [], observed=only_observes(list(watchers)))
+
+    observing, repairing = (now_seen(mode, "1.2", ()) for mode in ("observe", "repair"))
+    text = shown(repairs=told(observing))["repairs"]
+    assert text.endswith("0 of 6 healed, 0 running, 6 waiting; the watcher only observes, so nothing will be repaired")
+    assert told(observing)["eta_seconds"] is None
+    assert "only observes" not in told(observing, repairing)["eta_unknown"]
+    assert "only observes" not in told()["eta_unknown"]
 
 
 def test_the_last_incident_in_one_line() -> None:

@@ -63,6 +63,17 @@ def test_an_hour_later_it_is_another_one() -> None:
     assert incident.seconds is None
 
 
+def test_what_is_only_observed_stays_open_until_somebody_repairs_it() -> None:
+    seen = found("a", 0, Action.REPORT_ONLY).model_copy(update={"code": "observe_only"})
+    refused = outcome("a", 5, Result.REPORTED).model_copy(update={"code": "observe_mode"})
+    incident = last_incident([seen, found("b", 1), refused])
+    assert incident is not None
+    assert (incident.objects, incident.left, incident.ended) == (2, 2, None)
+    repaired = last_incident([seen, refused, outcome("a", 9)])
+    assert repaired is not None
+    assert (repaired.healed, repaired.left) == (1, 0)
+
+
 def test_what_waits_for_long_keeps_its_incident_together() -> None:
     trail = [found("a", 0), found("b", 1), outcome("a", 1000), found("c", 1200), outcome("b", 1300), outcome("c", 1301)]
     incident = last_incident(trail)
