@@ -60,6 +60,7 @@ class Judged:
     )
     bare: tuple["Judged", ...] = ()  # of a workload that was looked at by itself: its pods that are findings
     pods: int = 0  # and how many it has
+    first_seen: datetime | None = None  # by the watcher, where it is known
 
     @property
     def ref(self) -> ObjectRef:
@@ -106,7 +107,7 @@ class Judged:
     def since(self) -> datetime | None:
         """Since when it is in trouble, as far as its state tells: without pods, or without its sidecar."""
         if isinstance(self.obj, Workload):
-            return stuck_reference(self.obj)
+            return stuck_reference(self.obj) or self.first_seen
         created = self.obj.metadata.creation_timestamp
         return datetime.fromisoformat(created) if created else None
 
@@ -257,6 +258,15 @@ class Survey:
         if injector is not None and proven.probe is not None and _speaks_of_injector(proven.probe, injector):
             dead.setdefault(key, proven.probe)
         return proven
+
+    def behind_open_gate(self, judged: Judged) -> Judged:
+        """Decided again, knowing that the injector works for others; what is wrong with it stays what it was."""
+        if not judged.repairable:
+            return judged
+        health = InjectorHealth(ready=self.ready(judged), probe=Probe.PASSES, own_template=False)
+        again = self._decide(judged.obj, judged.template_hash, judged.observed.current, health)
+        decision = again.decision.model_copy(update={"failure_class": judged.decision.failure_class})
+        return replace(judged, decision=decision) if decision.is_finding else judged
 
     def _with(self, judged: Judged, answer: ProbeResult, *, own: bool) -> Judged:
         """Decided again, knowing the answer of a dry run; not its `own` where it was another object's."""
