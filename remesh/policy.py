@@ -132,7 +132,7 @@ class RepairPolicy(Section):
 class TrailPolicy(Section):
     """Retention of the audit trail by the watcher, once an hour. Without these keys nothing is ever removed by itself.
 
-    What is removed is exported first, and a chain that is still open keeps its beginning.
+    What is removed is exported first. A repair that is begun or waited for keeps its chain's beginning for a time.
     """
 
     keep_seconds: float | None = Field(default=None, ge=86_400)

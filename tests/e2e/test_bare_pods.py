@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from remesh.models import RecordType
+from remesh.models import ObjectRef, RecordType
 from remesh.testbed import Fault, TestBed
 from tests.client import Client
 from tests.cluster import workloads as w
@@ -64,6 +64,11 @@ def test_exactly_the_bare_pods_are_replaced_once_the_injector_works(
     wait_until(lambda: outcomes(stack) >= lacking, "an outcome for each bare pod")
     intents = {r.ref.uid for r in stack.records(types=[RecordType.INTENT]) if r.ref}
     assert intents == lacking
+    above = ObjectRef(api_version="", kind="Deployment", namespace=namespace, name="web")
+    found = stack.records(ref=above)
+    for kind in (RecordType.FINDING, RecordType.DECISION, RecordType.INTENT, RecordType.ACTION, RecordType.OUTCOME):
+        assert {r.ref.uid for r in found if r.ref and r.type is kind} >= lacking, kind
+    assert {r.above for r in found if r.ref and r.ref.kind == "Pod"} == {found[-1].above}
 
 
 def test_an_injector_that_injects_nothing_costs_no_pod(
