@@ -13,6 +13,7 @@ from remesh.presence import Presence, Role, WatcherSeen
 from remesh.redisdb import CLOCK_SKEW_SECONDS, BrokerReport, check_broker
 
 WORKER_SECONDS: Final = 1.5  # a worker that is up answers a ping within milliseconds
+OTHER_MODE: Final = "what is asked for here follows this policy: give --policy or REMESH_POLICY the watcher's file"
 METRICS_SECONDS: Final = 2.0
 
 
@@ -89,7 +90,7 @@ def _trail(session: Session) -> Check:
 
 def parts(session: Session) -> Iterator[Check]:
     """Who is at work."""
-    yield from guarded("watcher", lambda: watchers(_everybody(session)))
+    yield from guarded("watcher", lambda: watchers(_everybody(session), session.policy.mode.value))
     yield _workers(session)
     yield _metrics(session)
 
@@ -99,14 +100,18 @@ def _everybody(session: Session) -> list[WatcherSeen]:
     return Presence(session.redis, settings.cluster, settings.key_prefix).everybody()
 
 
-def watchers(seen: list[WatcherSeen]) -> Iterator[Check]:
-    """Judge those that are alive: somebody leads each shard, and knows the cluster."""
+def watchers(seen: list[WatcherSeen], mode: str = "") -> Iterator[Check]:
+    """Judge those that are alive: somebody leads each shard, knows the cluster, and does what `mode` here says."""
     if not seen:
         yield warn("watcher", "nobody is watching")
         return
     standing_by = sum(1 for each in seen if each.role is Role.STANDBY)
     more = f", {standing_by} of them on standby" if standing_by else ""
-    yield ok("watcher", f"{count(len(seen), 'watcher')} alive, mode {seen[0].mode}, version {seen[0].version}{more}")
+    alive = f"{count(len(seen), 'watcher')} alive, mode {seen[0].mode}, version {seen[0].version}{more}"
+    if mode in ("", seen[0].mode):
+        yield ok("watcher", alive)
+    else:
+        yield warn("watcher", f"{alive}; the policy read here says {mode}", hint=OTHER_MODE)
     yield _leader(seen)
     late = [each for each in seen if not each.synced]
     if late:

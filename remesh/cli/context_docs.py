@@ -26,6 +26,19 @@ def names_namespace(document: Mapping[str, Any]) -> bool:
     return is_case(document) and bool((document.get("context") or {}).get("namespace"))
 
 
+def pod_of(document: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The pod that a workload's manifest would create, in the same surroundings; None of a case and of other kinds."""
+    meta, spec = document.get("metadata"), document.get("spec")
+    template = spec.get("template") if isinstance(spec, Mapping) and "object" not in document else None
+    if not isinstance(template, Mapping):
+        return None
+    given = template.get("metadata")
+    own = dict(given) if isinstance(given, Mapping) else {}
+    namespace = meta.get("namespace") if isinstance(meta, Mapping) else None
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {**own, "namespace": namespace}, "spec": template.get("spec")}
+    return {**pod, "context": document["context"]} if "context" in document else pod
+
+
 def _in_context(
     document: dict[str, Any], namespaces: dict[str, dict[str, Any]], webhooks: list[dict[str, Any]]
 ) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Findings as rows, shared by `scan`, `plan` and `repair`."""
 
+from datetime import datetime
 from typing import Any
 
 from remesh.cli.render import Table
@@ -7,6 +8,7 @@ from remesh.cli.session import utc_now
 from remesh.cli.survey import Judged, Survey
 from remesh.cli.targets import short_name
 from remesh.cli.text import age_of, one_line
+from remesh.cli.words import trouble
 from remesh.models import Action
 
 COLUMNS = ("NAMESPACE", "OBJECT", "MISSING", "CAUSE", "MESH", "ACTION", "AGE", "REASON")
@@ -24,12 +26,20 @@ def row(judged: Judged) -> list[str]:
         ref.namespace,
         short_name(ref.kind, ref.name),
         str(decision.missing),
-        decision.failure_class.value,
+        trouble(decision).value,
         judged.mesh or "-",
         action_text(judged),
-        age_of(judged.since, utc_now()),
+        age_text(judged),
         one_line(judged.not_now.reason if judged.not_now else decision.reason),
     ]
+
+
+def age_text(judged: Judged) -> str:
+    """For how long, or `<3d` where only its own age bounds that."""
+    created = judged.obj.metadata.creation_timestamp
+    if judged.since is None and created:
+        return f"<{age_of(datetime.fromisoformat(created), utc_now())}"
+    return age_of(judged.since, utc_now())
 
 
 def action_text(judged: Judged) -> str:

@@ -15,10 +15,11 @@ from remesh.cli.words import verdict
 from remesh.decide import counts
 from remesh.errors import BrokerError
 from remesh.meshes import MeshProfile
-from remesh.models import Action, Decision, Probe
+from remesh.models import Action, Decision, FailureClass, Probe
 from remesh.objects import Namespace, Pod, Webhook, Workload
 
 NAME_LABEL = "kubernetes.io/metadata.name"  # says what the name says
+WHOLE = 20_000  # characters: this is the page for the API server's full words
 NAMES_SHOWN = 5  # bare pods named before "and 12 more"
 
 
@@ -101,17 +102,18 @@ class Explanation:
     def _object(self) -> Iterator[Step]:
         obj = self.judged.obj
         controller = obj.metadata.controller
-        owner = f"owned by {controller.kind}/{controller.name}" if controller else "without a controller"
         if isinstance(obj, Pod):
+            owner = f"owned by {controller.kind}/{controller.name}" if controller else "without a controller"
             yield Step(
                 "object", f"{owner}; phase {obj.status.phase or 'unknown'}, {'Ready' if obj.ready else 'not Ready'}"
             )
             return
-        yield Step("object", f"{owner}; {self._numbers(obj)}")
+        owned = f"owned by {controller.kind}/{controller.name}; " if controller else ""
+        yield Step("object", owned + self._numbers(obj))
         if self.judged.bare:
             yield Step("pods", self._bare_pods())
         if self.judged.observed.message:
-            yield Step("condition", f"ReplicaFailure: {one_line(self.judged.observed.message)}")
+            yield Step("condition", f"ReplicaFailure: {one_line(self.judged.observed.message, WHOLE)}")
 
     def _numbers(self, workload: Workload) -> str:
         numbers = counts(workload, self.judged.observed.current)
@@ -174,18 +176,19 @@ class Explanation:
             other = "see that of its pods" if self.judged.bare else "a repair would not follow from it"
             return Step("dry run", f"not needed: {other}")
         verdict = {Probe.PASSES: "passes", Probe.FAILS: "fails", Probe.UNKNOWN: "inconclusive"}[probe.probe]
-        message = f" ({one_line(probe.message)})" if probe.message else ""
+        message = f" ({one_line(probe.message, WHOLE)})" if probe.message else ""
         return Step("dry run", f"{verdict} after {probe.seconds:.2f} s: {probe.reason}{message}")
 
     def _decision(self) -> Step:
         judged = self.judged
         if judged.stands_for_itself:
             held = judged.not_now if judged.decision.action is Action.RECREATE_POD else None
-            text = verdict(judged.decision, not_now=held.reason if held else "")
+            silent = self._first.decision.failure_class is FailureClass.STUCK_SILENT
+            text = verdict(judged.decision, not_now=held.reason if held else "", silent=silent)
         else:
             what = f"{len(judged.bare)} of its {count(judged.pods, 'pod')}"
             text = f"a finding: {what} without the sidecar; what would be done is said of the pods below"
-        return Step("decision", one_line(text, limit=1000))
+        return Step("decision", one_line(text, WHOLE))
 
     def _ledger(self) -> Iterator[Step]:
         try:

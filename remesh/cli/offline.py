@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from remesh.admission import would_call
-from remesh.cli.context_docs import names_namespace, with_surroundings
-from remesh.cli.live import namespace_facts, pod_labels
+from remesh.cli.context_docs import names_namespace, pod_of, with_surroundings
+from remesh.cli.live import WHOLE, namespace_facts, pod_labels
 from remesh.cli.options import Common, Output
 from remesh.cli.render import Table, emit, say
 from remesh.cli.session import Session, utc_now
@@ -17,7 +17,7 @@ from remesh.decide import failure_text
 from remesh.detect import explain_document, explain_line, manifest_observed
 from remesh.documents import load_documents
 from remesh.errors import UsageError
-from remesh.models import Action, Decision, Observed
+from remesh.models import Action, Decision, FailureClass, Observed
 from remesh.objects import Workload
 
 
@@ -53,10 +53,11 @@ def _steps(session: Session, document: dict[str, Any], decision: Decision) -> It
     observed = manifest_observed(document)
     obj = observed.obj
     controller = obj.metadata.controller
-    owner = f"owned by {controller.kind}/{controller.name}" if controller else "without a controller"
-    yield "object", f"{owner}; {'with' if observed.exists else 'without'} a status"
+    alone = "without a controller; " if obj.kind == "Pod" else ""
+    owner = f"owned by {controller.kind}/{controller.name}; " if controller else alone
+    yield "object", f"{owner}a manifest {'with' if observed.exists else 'without'} a status"
     if message := observed.message or (failure_text(obj) if isinstance(obj, Workload) else ""):
-        yield "condition", one_line(message)
+        yield "condition", one_line(message, WHOLE)
     yield "namespace", _namespace_words(document, observed, session)
     if observed.webhooks is None:
         yield "webhooks", "none in the file: the meshes' own charts stand in for them"
@@ -67,7 +68,7 @@ def _steps(session: Session, document: dict[str, Any], decision: Decision) -> It
         whose = f"{profile.name}'s injector" if profile else "no injector"
         yield "webhook", one_line(f"{configuration}/{webhook.name} ({whose}) {sees}: {match.reason}")
     yield "dry run", "not asked: a file has no cluster"
-    yield "decision", one_line(verdict(decision, in_cluster=observed.exists), limit=1000)
+    yield "decision", one_line(verdict(decision, in_cluster=observed.exists), WHOLE)
 
 
 def _namespace_words(document: dict[str, Any], observed: Observed, session: Session) -> str:
@@ -79,10 +80,28 @@ def _namespace_words(document: dict[str, Any], observed: Observed, session: Sess
 
 def _judge(session: Session, name: str, document: dict[str, Any]) -> Decision:
     try:
-        return explain_document(document, session.policy, session.profiles, utc_now())
+        decision = explain_document(document, session.policy, session.profiles, utc_now())
+        pod = pod_of(document)
+        if pod is None or decision.failure_class is not FailureClass.HEALTHY or manifest_observed(document).exists:
+            return decision
+        of_pod = explain_document(pod, session.policy, session.profiles, utc_now())
+        return _of_template(decision, of_pod, knows_namespace=names_namespace(document))
     except UsageError as error:
         of = f" ({document['id']})" if "id" in document else ""
         raise type(error)(f"{name}{of}: {error}") from error
+
+
+def _of_template(decision: Decision, of_pod: Decision, *, knows_namespace: bool) -> Decision:
+    """A workload that is only a manifest, with what is to be said of the pods that it would create."""
+    expected = {FailureClass.HEALTHY: True, FailureClass.HAS_SIDECAR: True, FailureClass.NOT_EXPECTED: False}
+    answer, said = expected.get(of_pod.failure_class), of_pod.reason
+    if of_pod.code == "not_expected" and not knows_namespace:
+        answer, said = (
+            None,
+            "its template asks no mesh for a sidecar, and what its namespace asks for is not in the file",
+        )
+    told = {"code": "not_created", "sidecar_expected": answer, "injector": of_pod.injector}
+    return decision.model_copy(update={**told, "reason": f"it is not in the cluster yet; a pod of it: {said}"})
 
 
 def _text(path: Path) -> str:

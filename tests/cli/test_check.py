@@ -86,6 +86,15 @@ def watcher(identity: str, role: Role, shard: str = "", *, synced: bool = True) 
     )
 
 
+def test_a_policy_that_says_another_mode_than_the_watchers_is_a_warning() -> None:
+    seen = [watcher("a", Role.LEADER)]
+    assert next(watchers(seen, "repair")).state is State.OK
+    told = next(watchers(seen, "observe"))
+    assert (told.id, told.state) == ("watcher", State.WARNING)
+    assert told.text.endswith("mode repair, version 1; the policy read here says observe")
+    assert "--policy or REMESH_POLICY" in told.hint
+
+
 def test_each_shard_has_its_leader_or_is_named() -> None:
     seen = [watcher("a", Role.LEADER, "0/2"), watcher("b", Role.STANDBY, "1/2", synced=False)]
     found = {check.id: check for check in watchers(seen)}

@@ -132,6 +132,58 @@ def test_namespace_and_webhooks_of_the_same_file_are_its_surroundings(remesh: Re
     assert line["class"] == "missing_sidecar"
 
 
+WORKLOAD = """
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop, annotations: {linkerd.io/inject: %(namespace)s}}
+---
+apiVersion: apps/v1
+kind: %(kind)s
+metadata: {name: app, namespace: shop}
+spec:
+  replicas: 3
+  template:
+    metadata: {annotations: {linkerd.io/inject: %(pod)s}}
+    spec: {containers: [{name: app, image: app}]}
+"""
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet", "DaemonSet", "Job"])
+def test_the_template_of_a_manifest_is_judged_as_its_pods_would_be(remesh: Remesh, tmp_path: Path, kind: str) -> None:
+    def judged(namespace: str, pod: str) -> dict[str, object]:
+        path = tmp_path / "workload.yaml"
+        path.write_text(WORKLOAD % {"kind": kind, "namespace": namespace, "pod": pod})
+        (found,) = json.loads(remesh("explain", "-f", path, "-o", "json").out)["items"]
+        assert (found["class"], found["action"], found["code"]) == ("healthy", "none", "not_created")
+        return dict(found)
+
+    expected = judged("enabled", "enabled")
+    assert expected["sidecar_expected"] is True
+    assert expected["reason"] == "it is not in the cluster yet; a pod of it: Linkerd would inject it when it is created"
+    refused = judged("enabled", "disabled")
+    assert refused["sidecar_expected"] is False
+    assert "opts out of Linkerd" in str(refused["reason"])
+
+
+def test_a_template_whose_namespace_is_not_in_the_file_is_not_said_to_be_unmeshed(
+    remesh: Remesh, tmp_path: Path
+) -> None:
+    path = tmp_path / "workload.yaml"
+    text = WORKLOAD % {"kind": "Deployment", "namespace": "", "pod": ""}
+    path.write_text(text.split("---")[1].replace("annotations: {linkerd.io/inject: }", "labels: {a: b}"))
+    (found,) = json.loads(remesh("explain", "-f", path, "-o", "json").out)["items"]
+    assert found["sidecar_expected"] is None
+    assert "not in the file" in found["reason"]
+
+
+def test_a_condition_is_printed_whole(remesh: Remesh, tmp_path: Path) -> None:
+    path = tmp_path / "long.yaml"
+    document = yaml.safe_load(DEPLOYED.split("---")[0])
+    document["status"]["conditions"][0]["message"] += " and " * 400 + "the end"
+    path.write_text(yaml.safe_dump(document))
+    assert "the end\n" in remesh("explain", "-f", path).out
+
+
 def test_a_hostile_name_does_not_reach_the_terminal(remesh: Remesh, tmp_path: Path) -> None:
     path = tmp_path / "evil.json"
     path.write_text(
