@@ -92,7 +92,7 @@ def _print(pruned: "Pruned", output: Output, *, done: bool) -> None:
     if cut.count:
         say(f"trail   {count(cut.count, 'record')} {verb}, from {cut.first} to {cut.last}")
     else:
-        why = "" if cut.held_by else ": no record is older, or more, than what is kept"
+        why = "" if cut.held_by else ": no record is older, or more, than what is kept; the last minute always is"
         say(f"trail   nothing {'was' if done else 'would be'} removed{why}")
     if cut.held_by:
         say(f"held    {'more stays' if cut.count else 'all of it stays'}: {_held(cut)}")
