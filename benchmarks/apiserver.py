@@ -86,8 +86,10 @@ class Store:
     def _fill(self, pods: int, replica_sets: int, nodes: int) -> None:
         for number in range(pods):
             self.pods.objects[pod_key(number)] = self._render(number)
-        for group in range(replica_sets):
-            made = scenery.replica_set(group, REPLICAS if group * REPLICAS < pods else 0)
+        live = -(-pods // REPLICAS)
+        for number in range(replica_sets):  # those of one Deployment beside each other, as lists are sorted
+            group, old = (number // 2, number % 2 == 1) if replica_sets > live else (number, False)
+            made = scenery.replica_set(group, 0 if old or group >= live else REPLICAS, old=old)
             self._add("/apis/apps/v1/replicasets", made)
         for number in range(max(nodes, 40)):
             self._add("/api/v1/nodes", scenery.node(number))

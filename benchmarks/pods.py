@@ -43,7 +43,7 @@ def _metadata(app: str, digest: str, number: int) -> dict[str, Any]:
         "namespace": f"team-{number // REPLICAS % 20}",
         "uid": uid,
         "resourceVersion": str(100_000 + number),
-        "creationTimestamp": "2026-05-04T10:20:30Z",
+        "creationTimestamp": at(number),
         "labels": {
             "app.kubernetes.io/name": app,
             "app.kubernetes.io/version": "1.4.2",
@@ -86,6 +86,11 @@ def _managed(manager: str) -> dict[str, Any]:
     }
 
 
+def at(number: int) -> str:
+    """When that pod was created: no two of an owner at the same time."""
+    return f"2026-05-04T{number // 3600 % 24:02}:{number // 60 % 60:02}:{number % 60:02}Z"
+
+
 def _token_volume() -> dict[str, Any]:
     token = {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}}
     authority = {"configMap": {"name": "kube-root-ca.crt", "items": [{"key": "ca.crt", "path": "ca.crt"}]}}
@@ -119,13 +124,12 @@ def _status(number: int) -> dict[str, Any]:
     return {
         "phase": "Running",
         "conditions": [
-            {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": "2026-05-04T10:20:35Z"}
-            for kind in kinds
+            {"type": kind, "status": "True", "lastProbeTime": None, "lastTransitionTime": at(number)} for kind in kinds
         ],
         "hostIP": "192.0.2.1",
         "podIP": address,
         "podIPs": [{"ip": address}],
-        "startTime": "2026-05-04T10:20:30Z",
+        "startTime": at(number),
         "initContainerStatuses": [_running("linkerd-init"), _running("linkerd-proxy")],
         "containerStatuses": [_running("app")],
         "qosClass": "Burstable",

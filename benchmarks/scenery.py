@@ -7,7 +7,7 @@ writes it in a list: without white space, without `kind` and `apiVersion`.
 import json
 from typing import Any
 
-from benchmarks.pods import REPLICAS, pod
+from benchmarks.pods import REPLICAS, at, pod
 
 NAMESPACES = 20
 WEBHOOK = "linkerd-proxy-injector.linkerd.io"
@@ -43,14 +43,20 @@ class Pods:
             ('"team-0"', f'"team-{group % NAMESPACES}"'),
             ('"node-0"', f'"node-{number % 40}"'),
             ("10.0.0.0", address),
+            (at(0), at(number)),
         ):
             made = made.replace(old.encode(), new.encode())
         return made
 
 
-def replica_set(group: int, replicas: int = REPLICAS, *, name: str = "", refused: bool = False) -> dict[str, Any]:
-    """The ReplicaSet over the pods of that group. `refused`: the webhook's outage kept its pods from being created."""
-    app, digest = f"service-{group}", f"{group:08x}bf"
+def replica_set(
+    group: int, replicas: int = REPLICAS, *, name: str = "", refused: bool = False, old: bool = False
+) -> dict[str, Any]:
+    """The ReplicaSet over the pods of that group, of a Deployment that has no object here.
+
+    `refused`: the webhook's outage kept its pods from being created. `old`: the revision before it, without pods.
+    """
+    app, digest = f"service-{group}", f"{group:08x}bf"[:: -1 if old else 1]
     template = pod(group * REPLICAS)
     named = name or f"{app}-{digest}"
     status: dict[str, Any] = {"replicas": 0 if refused else replicas, "observedGeneration": 1}
@@ -63,16 +69,19 @@ def replica_set(group: int, replicas: int = REPLICAS, *, name: str = "", refused
     labels = {"app.kubernetes.io/name": app, "pod-template-hash": digest}
     annotations = {"linkerd.io/inject": "enabled", "prometheus.io/scrape": "true"}
     spec = {key: template["spec"][key] for key in ("containers", "restartPolicy", "serviceAccountName")}
+    if old:
+        spec["containers"] = [each | {"image": f"registry.example/{app}:1.4.1"} for each in spec["containers"]]
     return {
         "metadata": {
             "name": named,
             "namespace": f"team-{group % NAMESPACES}",
-            "uid": f"{named}-uid" if name else f"{group:08x}-aaaa-4bbb-8ccc-0123456789ab",
+            "uid": f"{named}-uid" if name else f"{group:08x}-{'bbbb' if old else 'aaaa'}-4bbb-8ccc-0123456789ab",
             "resourceVersion": str(900_000 + group),
             "generation": 1,
             "creationTimestamp": "2026-05-04T10:20:29Z",
             "labels": labels,
             "annotations": {"deployment.kubernetes.io/desired-replicas": str(replicas)},
+            "ownerReferences": [] if name else [_deployment(app, group)],
             "managedFields": template["metadata"]["managedFields"],
         },
         "spec": {
@@ -82,6 +91,11 @@ def replica_set(group: int, replicas: int = REPLICAS, *, name: str = "", refused
         },
         "status": status,
     }
+
+
+def _deployment(app: str, group: int) -> dict[str, Any]:
+    known = {"apiVersion": "apps/v1", "kind": "Deployment", "name": app}
+    return known | {"uid": f"{group:08x}-eeee-4bbb-8ccc-0123456789ab", "controller": True, "blockOwnerDeletion": True}
 
 
 def node(number: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import json
 import statistics
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +24,7 @@ from benchmarks.others import informer, python_with_clients
 from benchmarks.report import print_table, write
 from benchmarks.served import ROOT, Served, cpu_seconds, peak, resident
 
-WAYS = ("remesh", "client-go", "client-go trimmed", "lightkube", "kr8s", "kopf", "official")
+WAYS = ("remesh", "client-go", "client-go trimmed", "lightkube", "official", "kopf", "kr8s")
 TITLES = {
     "remesh": "remesh (Reflector, Store)",
     "client-go": "client-go (shared informer, JSON)",
@@ -34,6 +35,7 @@ TITLES = {
     "lightkube": "lightkube (list, watch, dict)",
 }
 CATCH_UP_SECONDS = 60.0
+PATIENCE_SECONDS = 240.0
 
 
 def command(way: str, url: str) -> Sequence[str]:
@@ -55,8 +57,12 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
         assert client.stdin is not None
         assert client.stdout is not None
         try:
-            if client.stdout.readline().strip() != "synced":
-                return {"way": way, "failed": "ended before it had synced"}
+            patience = threading.Timer(PATIENCE_SECONDS, client.kill)
+            patience.start()
+            synced = client.stdout.readline().strip() == "synced"
+            patience.cancel()
+            if not synced:
+                return {"way": way, "failed": f"had not synced after {time.monotonic() - began:.0f} s"}
             found: dict[str, Any] = {"way": way, "synced_seconds": time.monotonic() - began}
             found |= {"synced_cpu": cpu_seconds(client.pid), "synced_bytes": resident(client.pid)}
             time.sleep(1.0)  # what is left to do after the list is not the changes' cost

@@ -60,9 +60,14 @@ class PodSpec(Slim):
     restart_policy: str = ""
 
 
-class Condition(Slim):
+class PodCondition(Slim):
+    """Without times: they are most of a condition's weight, and differ between pods that are otherwise the same."""
+
     type: str = ""
     status: str = ""
+
+
+class Condition(PodCondition):
     reason: str = ""
     message: str = ""
     last_transition_time: str | None = None
@@ -71,7 +76,7 @@ class Condition(Slim):
 class PodStatus(Slim):
     phase: str = ""
     reason: str = ""
-    conditions: list[Condition] | None = None
+    conditions: list[PodCondition] | None = None
 
 
 class Pod(Slim):

@@ -177,6 +177,29 @@ def test_siblings_share_what_is_equal_and_only_that() -> None:
     assert second.spec.containers[0].image == "i"
 
 
+def test_a_workload_shares_with_itself_and_with_the_revision_before_it() -> None:
+    def revision(name: str, image: str) -> Any:
+        labels = {"app": "cart", "pod-template-hash": name}
+        template = {
+            "metadata": {"labels": labels, "annotations": {"a": "b"}},
+            "spec": {"containers": [{"image": image}]},
+        }
+        owner = {"kind": "Deployment", "name": "cart", "uid": "u-1", "controller": True}
+        meta = {"name": name, "namespace": "shop", "labels": labels, "ownerReferences": [owner]}
+        spec = {"selector": {"matchLabels": labels}, "template": template}
+        return decode_object("ReplicaSet", encoded({"metadata": meta, "spec": spec}))
+
+    known, shared = Siblings(), [revision("1", "old"), revision("2", "new"), revision("3", "new")]
+    for each in shared:
+        known.share(each)
+    first, second, third = shared
+    assert second.spec.selector.match_labels is second.spec.template.metadata.labels is second.metadata.labels
+    assert second.metadata.owner_references is first.metadata.owner_references
+    assert second.spec.template.metadata.annotations is first.spec.template.metadata.annotations
+    assert third.spec.template.spec is second.spec.template.spec
+    assert shared == [revision("1", "old"), revision("2", "new"), revision("3", "new")]
+
+
 def test_sharing_changes_no_value() -> None:
     for kind, document in (("Pod", {"metadata": {"name": "a"}}), ("Node", {"metadata": {"name": "n"}})):
         before, after = (decode_object(kind, encoded(document)) for _ in range(2))

@@ -14,7 +14,6 @@ from remesh.ledger import Ledger
 from remesh.meshes import load_profiles
 from remesh.models import Action, AuditRecord, FailureClass, ObjectRef, RecordType, RepairRequest
 from remesh.objects import (
-    Condition,
     Container,
     LabelSelector,
     Namespace,
@@ -22,6 +21,7 @@ from remesh.objects import (
     ObjectMeta,
     OwnerReference,
     Pod,
+    PodCondition,
     PodSpec,
     PodStatus,
     PodTemplate,
@@ -121,7 +121,7 @@ def a_pod(
     )
     for key, value in meta.items():
         setattr(metadata, key, value)
-    conditions = [Condition(type="Ready", status="True" if ready else "False")]
+    conditions = [PodCondition(type="Ready", status="True" if ready else "False")]
     spec = PodSpec(containers=containers, restart_policy="Always")
     return Pod(metadata, spec, PodStatus(phase="Running", conditions=conditions))
 
