@@ -63,7 +63,10 @@ def run(examples: int, first: int, steps: int, *, shrink: bool) -> Figures:
             figures.found.append(text)
             print(f"seed {number}:\n{text}", flush=True)
         passed = time.monotonic() - began
-        print(f"{passed:.0f} s: {figures.examples} examples, {len(figures.found)} failures", flush=True)
+        if chunk % 10 == 9 or figures.found:
+            print(f"{passed:.0f} s: {figures.examples} examples, {len(figures.found)} failures", flush=True)
+        if chunk % 20 == 19:
+            print(figures, flush=True)
     return figures
 
 

@@ -137,6 +137,8 @@ class MachineCluster:
     dry_runs: list[DryRun] = field(default_factory=list)
     webhooks_version: int = 0
     webhooks_changed: float = -1e9
+    unseen: frozenset[tuple[str, str]] = frozenset()  # mesh and app that its webhook leaves out
+    unseen_before: frozenset[tuple[str, str]] = frozenset()  # the same before the last change
     api_down: bool = False
     controllers_down: bool = False
 
@@ -190,8 +192,14 @@ class MachineCluster:
         self.api.create(res.ENDPOINT_SLICES, wear.namespace, body)
         self.configure(mesh, failurePolicy=policy)
 
-    def configure(self, mesh: str, *, anew: bool = False, bundle: str = "bundle", **hook_fields: Any) -> None:
-        """(Re)write the webhook configuration of a mesh: the chart's, with these fields changed."""
+    def configure(self, mesh: str, *, anew: bool = False, bundle: str = "bundle", leaves_out: str = "", **hook_fields: Any) -> None:
+        """(Re)write the webhook configuration of a mesh: the chart's, with these fields changed.
+
+        `leaves_out` is an app whose pods its selectors pass over from now on.
+        """
+        if leaves_out:
+            out = {"key": "app", "operator": "NotIn", "values": [leaves_out]}
+            hook_fields["objectSelector"] = {"matchExpressions": [out]}
         wear = WEARS[mesh]
         present = self.store.get(res.MUTATING_WEBHOOKS, "", wear.configuration)
         if present is not None and anew:
@@ -204,6 +212,10 @@ class MachineCluster:
             )
         else:
             self.api.change(res.MUTATING_WEBHOOKS, "", wear.configuration, lambda old: {**old, "webhooks": hooks})
+        self.unseen_before = self.unseen
+        self.unseen = frozenset(pair for pair in self.unseen if pair[0] != mesh)
+        if leaves_out:
+            self.unseen |= {(mesh, leaves_out)}
         self.webhooks_version += 1
         self.webhooks_changed = self.clock.passed
 

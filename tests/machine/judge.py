@@ -109,6 +109,15 @@ class Judge:
         if any(each.actor == record.actor and each.at > record.at for each in chain):
             self.wrong(f"{record.finding_id}: {record.type.value} is older than what {record.actor} wrote before")
 
+    # What a pod should have, under the webhooks of now, and under those of a moment ago
+
+    def _expected(self, pod: Obj) -> list[frozenset[str]]:
+        app = (pod["metadata"].get("labels") or {}).get("app", "")
+        cluster, moments = self.cluster, [self.cluster.unseen]
+        if cluster.clock.passed - cluster.webhooks_changed <= PROVEN_SECONDS:
+            moments.append(cluster.unseen_before)
+        return [wanted(pod) - {mesh for mesh, out in unseen if out == app} for unseen in moments]
+
     # Releases
 
     def sent(self, request: RepairRequest, gate: str, cost: int, window: int, deadline: float) -> None:
@@ -213,7 +222,7 @@ class Judge:
         metadata, name = pod["metadata"], f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         if any(each.pod["metadata"]["uid"] == metadata["uid"] for each in self.evictions):
             self.wrong(f"evicted twice: {name}")
-        if not bare(pod):
+        if not any(expected - sidecars_of(pod) for expected in self._expected(pod)):
             flavour = (metadata.get("annotations") or {}).get(FLAVOUR, "")
             self.wrong(f"evicted, and lacks nothing: {name} ({flavour}, has {sorted(sidecars_of(pod))})")
         if is_terminating(pod) or pod["status"].get("phase") in ("Succeeded", "Failed"):
@@ -230,7 +239,8 @@ class Judge:
             for each in self.cluster.dry_runs
             if each.who == who and each.app == app and each.namespace == pod["metadata"]["namespace"]
         ]
-        fresh = [each for each in own if now - each.at <= PROVEN_SECONDS and wanted(pod) <= each.sidecars]
+        recent = [each for each in own if now - each.at <= PROVEN_SECONDS]
+        fresh = [each for each in recent if any(expected <= each.sidecars for expected in self._expected(pod))]
         name = f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
         if not fresh:
             self.wrong(f"evicted without a dry run of {who} that came back with its sidecars: {name}")

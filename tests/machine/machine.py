@@ -184,8 +184,8 @@ class Machine(RuleBasedStateMachine):
 
     @rule(mesh=meshes, number=st.integers(1, 4))
     def webhook_excludes_somebody(self, mesh: str, number: int) -> None:
-        out = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [f"app{number}"]}]}
-        self.w.cluster.configure(mesh, failurePolicy=self.w.failure_policy[mesh], objectSelector=out)
+        policy = self.w.failure_policy[mesh]
+        self.w.cluster.configure(mesh, failurePolicy=policy, leaves_out=f"app{number}")
 
     @rule(mesh=meshes)
     def webhook_is_installed_anew(self, mesh: str) -> None:

@@ -270,7 +270,7 @@ class WatcherProcess(Process):
                 for each in around.cluster.store.objects(resource)
             ]
             self.store.replace(resource.kind, items)
-        self._endpoints = -1
+        self._ticked = 0.0
         self.desk = Desk(
             cluster=NAME,
             policy=around.policy,
@@ -305,6 +305,7 @@ class WatcherProcess(Process):
 
     def tick(self) -> None:
         """One round; what Redis refuses is tried again two seconds later."""
+        self._ticked = self.around.clock.monotonic()
         self._deliver()
         for record in self._records[self._taken :]:
             if record.type is RecordType.OUTCOME:
@@ -333,7 +334,7 @@ class WatcherProcess(Process):
         now = self.around.clock.monotonic()
         if self._changes and not self.lagging:
             return now
-        if self._taken < len(self._records) or self.store._dirty:
+        if self._taken < len(self._records) or self.store._dirty or not self.watcher.gatekeeper._results.empty():
             return max(now, self.failing_until)
         times = list(self.desk.due.values())
         keepers = self.watcher.gatekeeper
@@ -342,7 +343,7 @@ class WatcherProcess(Process):
         expiry = self.desk.book.next_expiry()
         times += [now + (expiry - self.desk.now()).total_seconds()] if expiry is not None else []
         waiting = any(each.state.value == "waiting" for each in self.desk.book)
-        times += [now + 1.0] if waiting else []
+        times += [self._ticked + 1.0] if waiting else []
         times.append(self.watcher._next_sweep or now + SWEEP_SECONDS)
         return max(min(times), self.failing_until)
 
