@@ -139,8 +139,8 @@ class Trail:
         """Records in the order in which they were written, page by page; filters add up.
 
         `since` is a point in time or a duration back from the server's now, by the time of writing; `after` is a
-        position. `ref` finds what is about the object or about what it owns, also through a ReplicaSet or Job; a `uid` in it must fit, `api_version`
-        does not matter. An entry that is no record comes as a NOTE with code `unreadable`.
+        position. `ref` finds what is about the object or about what it owns, also through a ReplicaSet or Job; a `uid`
+        in it must fit, `api_version` does not matter. An entry that is no record comes as a NOTE with code `unreadable`.
         Raises TrailUnavailable, and UsageError for a malformed position.
         """
         start = self._start(since, after)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_a_pruning_that_is_held_back_says_by_what(remesh: Remesh, redis: RedisCl
 def about_a_pod(kind: RecordType, **more: object) -> AuditRecord:
     rs = ObjectRef(api_version="apps/v1", kind="ReplicaSet", namespace="shop", name="web-5d8", uid="u2")
     deploy = ObjectRef(api_version="apps/v1", kind="Deployment", namespace="shop", name="web", uid="u3")
-    known = {"finding_id": "f-1", "ref": POD, "owner": rs, "above": deploy, "actor": "watcher"}
+    known: dict[str, Any] = {"finding_id": "f-1", "ref": POD, "owner": rs, "above": deploy, "actor": "watcher"}
     return record(kind, cluster="chained", at=AT, **(known | more))
 
 
