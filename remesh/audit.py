@@ -140,8 +140,8 @@ class Trail:
 
         `since` is a point in time or a duration back from the server's now, by the time of writing; `after` is a
         position. `ref` finds what is about the object or about what it owns, also through a ReplicaSet or Job; a `uid`
-        in it must fit, `api_version` does not matter. An entry that is no record comes as a NOTE with code `unreadable`.
-        Raises TrailUnavailable, and UsageError for a malformed position.
+        in it must fit, `api_version` does not matter. An entry that is no record comes as a NOTE with code
+        `unreadable`. Raises TrailUnavailable, and UsageError for a malformed position.
         """
         start = self._start(since, after)
         found = self._indexed(start, ref, finding_id) if ref or finding_id else self._scan(start)
