@@ -31,6 +31,7 @@ def by_watcher(options: argparse.Namespace) -> dict[str, Any]:
         before = cpu_seconds(watcher.popen.pid)
         served.change(options.seconds, options.rate, options.failing)
         cpu = (cpu_seconds(watcher.popen.pid) - before) / options.seconds
+        changes = served.ask("state")["changes"]
         committed: dict[str, float] = served.ask("failures")
 
         def known() -> dict[str, float]:
@@ -39,7 +40,8 @@ def by_watcher(options: argparse.Namespace) -> dict[str, Any]:
 
         wait(lambda: set(committed) <= set(known()), "all findings", 60)
         found = known()
-        return _summary([found[name] - at for name, at in committed.items()], len(committed), cpu)
+        figures = _summary([found[name] - at for name, at in committed.items()], len(committed), cpu)
+        return figures | {"changes": changes / options.seconds}
 
 
 def by_polling(options: argparse.Namespace) -> dict[str, Any]:
@@ -98,12 +100,15 @@ def main() -> None:
     parser.add_argument("--failing", type=float, default=5.0, help="ReplicaSets that fail a second")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--no-polling", action="store_true", help="the watcher alone")
     parser.add_argument("--poll", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.poll:
         poll(options.poll)
         return
-    ways = {"remesh (watcher)": by_watcher(options), f"polling every {POLL_SECONDS:.0f} s": by_polling(options)}
+    ways = {"remesh (watcher)": by_watcher(options)}
+    if not options.no_polling:
+        ways[f"polling every {POLL_SECONDS:.0f} s"] = by_polling(options)
     best = ways["remesh (watcher)"]
     rows = [
         [
@@ -117,6 +122,7 @@ def main() -> None:
     ]
     title = f"commit → finding known, {options.pods} pods, {options.rate:g} changes/s"
     print_table(title, ["way", "× p50", "× p99", "p50", "p99", "most", "CPU of a core", "failures"], rows)
+    print(f"changes that the server made: {best['changes']:.0f}/s")
     write(options.json, "latency", ways, pods=options.pods, rate=options.rate, seconds=options.seconds)
 
 
