@@ -29,8 +29,8 @@ def audit(
         str | None,
         typer.Argument(
             metavar="[KIND/NAME | export | manifest]",
-            help="Only this object and what it owns, such as a Deployment's ReplicaSets and their pods; `export` prints whole records as JSON lines; `manifest` shows "
-            "what is kept of pods without a controller.",
+            help="Only this object and what it owns, such as a Deployment's ReplicaSets and their pods; `export` "
+            "prints whole records as JSON lines; `manifest` shows what is kept of pods without a controller.",
             show_default=False,
             autocompletion=completions.targets,
         ),
