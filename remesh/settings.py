@@ -7,6 +7,7 @@ from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from remesh.errors import ConfigError
+from remesh.plain_words import problem_of
 
 
 class Settings(BaseSettings):
@@ -77,5 +78,4 @@ def read_settings() -> Settings:
     except ValidationError as error:
         first = error.errors()[0]
         name = "REMESH_" + "_".join(str(part) for part in first["loc"]).upper()
-        problem = first["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{name}: {problem[0].lower()}{problem[1:]}; correct the variable") from error
+        raise ConfigError(f"{name}: {problem_of(first)}; correct the variable") from error

@@ -11,6 +11,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from remesh.errors import ConfigError
+from remesh.plain_words import problem_of
 
 _Model = TypeVar("_Model", bound=BaseModel)
 _Path = tuple[str | int, ...]
@@ -37,8 +38,7 @@ def _first_problem(name: str, text: str, error: ValidationError, advice: str) ->
     line = _line_of(text, path)
     where = f"{name}:{line}" if line else name
     key = ".".join(str(part) for part in path)
-    problem = "unknown key" if first["type"] == "extra_forbidden" else first["msg"].removeprefix("Value error, ")
-    return f"{where}: {key}{': ' if key else ''}{problem[:1].lower()}{problem[1:]}; {advice}"
+    return f"{where}: {key}{': ' if key else ''}{problem_of(first)}; {advice}"
 
 
 def _line_of(text: str, path: _Path) -> int | None:

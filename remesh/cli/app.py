@@ -62,7 +62,7 @@ class LazyGroup(TyperGroup):
             return None
         command = typer.main.get_command(import_module(entry.module).app)
         command.name = cmd_name
-        command.epilog = examples.epilog(cmd_name)
+        command.epilog = "\n\n".join(filter(None, (_further(cmd_name), examples.epilog(cmd_name)))) or None
         return command
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002
@@ -76,6 +76,14 @@ class LazyGroup(TyperGroup):
         if " ".join(args[:2]) in COMMANDS:
             args = [" ".join(args[:2]), *args[2:]]
         return super().resolve_command(ctx, args)
+
+
+def _further(name: str) -> str:
+    """The commands of two words that begin with this one, for the end of its help."""
+    found = {each: entry.help for each, entry in COMMANDS.items() if each.startswith(f"{name} ")}
+    width = max((len(each) for each in found), default=0)
+    lines = [f"  remesh {each.ljust(width)}  {text}" for each, text in found.items()]
+    return "\b\nFurther commands:\n" + "\n".join(lines) if lines else ""
 
 
 def _print_version(wanted: bool) -> None:

@@ -32,7 +32,7 @@ def audit(
             help="Only this object and what it owns, such as a Deployment's ReplicaSets and their pods; `export` "
             "prints whole records as JSON lines; `manifest` shows what is kept of pods without a controller.",
             show_default=False,
-            autocompletion=completions.targets,
+            autocompletion=completions.records,
         ),
     ] = None,
     pod: Annotated[

@@ -8,7 +8,7 @@ from remesh.brokers import Report, broker_report
 from remesh.cli.checks import Check, fail, guarded, ok, skip, warn
 from remesh.cli.session import Session
 from remesh.cli.text import count, one_line
-from remesh.errors import BrokerUnreachable, RemeshError
+from remesh.errors import BrokerUnreachable, ConfigError, RemeshError
 from remesh.presence import Presence, Role, WatcherSeen
 from remesh.redisdb import CLOCK_SKEW_SECONDS, BrokerReport, check_broker
 
@@ -25,7 +25,8 @@ def broker(session: Session) -> list[Check]:
         if isinstance(error, BrokerUnreachable) and not session.names_redis:
             hint = "for one that stays, start it with AOF and noeviction, and set REMESH_REDIS_URL"
             return [warn("broker-access", "none yet; `remesh run` brings its own", hint=hint)]
-        return [fail("broker-access", str(error), exit_code=error.exit_code)]
+        hint = "correct it; a trail goes by its cluster's name" if isinstance(error, ConfigError) else ""
+        return [fail("broker-access", str(error), hint=hint, exit_code=error.exit_code)]
     allowed = session.settings.allow_unsafe_broker
     found = [ok("broker-access", f"{report.place}: {report.server} {report.version}")]
     found += report_checks(report, allow_unsafe=allowed)

@@ -26,3 +26,24 @@ def targets(incomplete: str) -> list[str]:
     if not incomplete:
         return [f"{names[-1]}/" for names in known]
     return [f"{name}/" for names in known for name in names if name.startswith(incomplete)]
+
+
+def records(incomplete: str) -> list[str]:
+    """What `remesh audit` takes: a target, or one of its own words."""
+    words = [word for word in ("export", "manifest", "prune", "verify") if word.startswith(incomplete)]
+    return words + targets(incomplete)
+
+
+def shipped(incomplete: str) -> list[str]:
+    """Files and folders of `remesh files`, one level at a time, as a shell completes paths."""
+    import config
+
+    folder, _, start = incomplete.rpartition("/")
+    left_out = ("__init__.py", "__pycache__")
+    found: set[str] = set()
+    for place in (Path(path) / folder for path in config.__path__):
+        for item in place.iterdir() if place.is_dir() else ():
+            if item.name.startswith(start) and item.name not in left_out:
+                name = f"{folder}/{item.name}" if folder else item.name
+                found.add(f"{name}/" if item.is_dir() else name)
+    return sorted(found)

@@ -7,18 +7,25 @@ from typing import Annotated
 
 import typer
 
+from remesh.cli import completions
 from remesh.cli.app import one_command
-from remesh.cli.options import Common, with_common
+from remesh.cli.options import Common, with_common_but
 
 LEFT_OUT = frozenset({"__init__.py", "__pycache__"})
 
 
-@with_common
+# Nothing is asked of a cluster, a Redis or a policy.
+@with_common_but("namespace", "all_namespaces", "context", "kubeconfig", "cluster", "policy", "meshes")
 def files(
     common: Common,
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[NAME]...", help="Files or folders as listed; default: all.", show_default=False),
+        typer.Argument(
+            metavar="[NAME]...",
+            help="Files or folders as listed; default: all.",
+            show_default=False,
+            autocompletion=completions.shipped,
+        ),
     ] = None,
     to: Annotated[
         Path | None, typer.Option("--to", metavar="FOLDER", help="Copy them there instead of listing them.")

@@ -53,6 +53,10 @@ def _call(arguments: list[str]) -> int:
         return exits.INTERRUPTED
     except BrokenPipeError:
         raise
+    except SystemExit as end:  # typer's own way with a reader that has gone: exit code 1
+        if isinstance(end.__context__, BrokenPipeError):
+            raise end.__context__ from end
+        raise
     except Exception as error:
         if (code := _usage_problem(error)) is not None:
             return code
@@ -88,7 +92,9 @@ def _usage_problem(error: Any) -> int | None:
         sys.stdout.write((context.get_help() if context else "") + "\n")
         return exits.USAGE
     command = context.command_path if context else _program()
-    return _fail(f"{error.format_message().rstrip('.')}; see `{command} --help`", exits.USAGE)
+    from remesh.plain_words import plain_text
+
+    return _fail(f"{plain_text(error.format_message()).rstrip('.')}; see `{command} --help`", exits.USAGE)
 
 
 def _fail(line: str, code: int) -> int:

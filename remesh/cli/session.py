@@ -56,6 +56,8 @@ class Session:
         try:
             name = context_name(self.given.kubeconfig, self.given.context)
         except ConfigError:  # told by whatever needs the cluster itself
+            if self.given.context:
+                raise
             name = None
         return cluster_name_of(name) if name else self.given.cluster
 

@@ -96,16 +96,28 @@ def load_access(kubeconfig: Path | None = None, context: str | None = None) -> A
     if not os.environ.get("KUBERNETES_SERVICE_HOST"):
         raise ConfigError("no kubeconfig found and not inside a pod; set KUBECONFIG or write ~/.kube/config")
     if context:
-        raise ConfigError(
-            f"context {context!r}: there is no kubeconfig to find it in; set KUBECONFIG or drop --context"
-        )
+        raise _nowhere(context)
     return _in_cluster()
 
 
+def _nowhere(context: str) -> ConfigError:
+    return ConfigError(f"context {context!r}: there is no kubeconfig to find it in; set KUBECONFIG or drop --context")
+
+
 def context_name(kubeconfig: Path | None = None, context: str | None = None) -> str | None:
-    """Name of the context that `load_access` would use; None inside a pod. Raises ConfigError."""
+    """Name of the context that `load_access` would use; None inside a pod.
+
+    Raises ConfigError for a file that cannot be used, and for a context that was asked for and is not there.
+    """
     files = [kubeconfig] if kubeconfig else _default_files()
-    return (context or _merge(files).current or None) if files else None
+    if not files and context:
+        raise _nowhere(context)
+    if not files:
+        return None
+    merged = _merge(files)
+    if context:
+        merged.entry("contexts", context, "")
+    return context or merged.current or None
 
 
 def _default_files() -> list[Path]:

@@ -51,6 +51,8 @@ def shell(name: str, code: str, path: str, home: Path) -> str:
         ("remesh status -o js", ["json", "jsonl"]),
         ("remesh quarantine ", ["list", "clear"]),
         ("remesh demo --fault wr", ["wrong-ca"]),
+        ("remesh audit v", ["verify"]),
+        ("remesh files po", ["policy.toml"]),
     ],
 )
 def test_bash(line: str, found: list[str], path: str, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What comes with remesh can be had from the installed package, and what is a person's own is not overwritten."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 from remesh.policy import load_policy
@@ -42,3 +44,25 @@ def test_an_unknown_name_and_a_folder_that_cannot_be(remesh: Remesh, tmp_path: P
     (tmp_path / "file").touch()
     blocked = remesh("files", "policy.toml", "--to", tmp_path / "file" / "below")
     assert (blocked.code, "cannot be written" in blocked.line) == (2, True)
+
+
+def test_options_that_mean_nothing_to_it_are_not_listed(remesh: Remesh) -> None:
+    out = remesh("files", "--help").out
+    assert "--to" in out
+    assert "--namespace" not in out
+    assert "--context" not in out
+    assert remesh("--context", "x", "files").code == 2
+
+
+def test_a_reader_that_goes_early_is_no_error() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "remesh", "files", "-o", "json"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as listing:
+        assert listing.stdout is not None
+        assert listing.stderr is not None
+        listing.stdout.close()
+        assert listing.stderr.read() == b""
+    assert listing.returncode == 0

@@ -178,7 +178,7 @@ def test_a_template_whose_namespace_is_not_in_the_file_is_not_said_to_be_unmeshe
 
 def test_a_condition_is_printed_whole(remesh: Remesh, tmp_path: Path) -> None:
     path = tmp_path / "long.yaml"
-    document = yaml.safe_load(DEPLOYED.split("---")[0])
+    document = yaml.safe_load(DEPLOYED.split("---", maxsplit=1)[0])
     document["status"]["conditions"][0]["message"] += " and " * 400 + "the end"
     path.write_text(yaml.safe_dump(document))
     assert "the end\n" in remesh("explain", "-f", path).out

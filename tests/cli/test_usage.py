@@ -73,7 +73,10 @@ def test_help_imports_nothing_heavy() -> None:
         (["-A", "run"], "takes no --all-namespaces"),
         (["status", "-n", "shop"], "No such option"),
         (["-n", "shop", "check"], "takes no --namespace"),
-        (["demo", "--count", "0"], "--count"),
+        (["demo", "--count", "0"], "--count': must be at least 1; see"),
+        (["run", "--concurrency", "many"], "--concurrency': must be a whole number; see"),
+        (["check", "--wait", "long"], "--wait': must be a number; see"),
+        (["scan", "-o", "xml"], "'--output': 'xml' is not one of"),
         (["completion", "csh"], "csh"),
     ],
 )
@@ -140,8 +143,9 @@ def test_a_kubeconfig_without_a_current_context(remesh: Remesh, tmp_path: Path) 
     assert "--context" in answer.line
 
 
-def test_a_context_that_is_not_in_the_kubeconfig(remesh: Remesh, tmp_path: Path) -> None:
-    answer = remesh("scan", "--kubeconfig", kubeconfig(tmp_path), "--context", "production")
+@pytest.mark.parametrize("command", ["scan", "status", "audit"])
+def test_a_context_that_is_not_in_the_kubeconfig(remesh: Remesh, tmp_path: Path, command: str) -> None:
+    answer = remesh(command, "--kubeconfig", kubeconfig(tmp_path), "--context", "production")
     assert answer.code == exits.USAGE
     assert "'production'" in answer.line
 
@@ -173,10 +177,18 @@ def test_a_malformed_mesh_profile_is_named(remesh: Remesh, sim: SimCluster, tmp_
 
 
 def test_a_setting_that_cannot_be_right_is_named(remesh: Remesh) -> None:
-    remesh.set(REMESH_LOG_FORMAT="xml")
-    answer = remesh("audit")
-    assert answer.code == exits.USAGE
-    assert "REMESH_LOG_FORMAT" in answer.line
+    for name, value, words in (
+        ("REMESH_LOG_FORMAT", "xml", "must be text or json"),
+        ("REMESH_METRICS_PORT", "http", "must be a whole number"),
+        ("REMESH_ALLOW_UNSAFE_BROKER", "perhaps", "must be true or false"),
+        ("REMESH_CLUSTER", "My Cluster", "must be at most 63 lower-case letters, digits, '-' and '.'"),
+        ("REMESH_SIGNING_KEY", "short", "must have at least 16 characters"),
+    ):
+        remesh.set(**{name: value})
+        answer = remesh("audit")
+        assert answer.code == exits.USAGE
+        assert answer.line.startswith(f"remesh: {name}: {words}")
+        remesh.set(**{name: ""})
 
 
 def test_a_redis_url_that_cannot_be_right(remesh: Remesh) -> None:

@@ -337,13 +337,13 @@ def test_own_profile_replaces_the_shipped_one_of_the_same_file_name(tmp_path: Pa
 
 
 WRONG = [
-    ('on = "pod"', 'on = "pods"', "own.toml:13: asks.places.0.on: input should be 'pod' or 'namespace'"),
+    ('on = "pod"', 'on = "pods"', "own.toml:13: asks.places.0.on: must be 'pod' or 'namespace'"),
     ("containers =", "container =", "own.toml:18: mark.container: unknown key"),
-    ('title = "Acme"', "", "own.toml: title: field required"),
+    ('title = "Acme"', "", "own.toml: title: is missing"),
     ('containers = ["acme-proxy"]', "", "own.toml: asks without a mark"),
     ('name = "acme"\ntitle', "name = acme\ntitle", "own.toml: not valid TOML"),
     ('name = "acme"\ntitle', 'name = "istio"\ntitle', "'istio' is taken by config/meshes/istio.toml"),
-    ('names = ["inject.acme.example"]', "names = []", "own.toml:5: webhook.names: tuple should have at least 1 item"),
+    ('names = ["inject.acme.example"]', "names = []", "own.toml:5: webhook.names: must have at least 1 entries"),
 ]
 
 
