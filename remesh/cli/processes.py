@@ -38,7 +38,9 @@ GRACE_SECONDS = 20.0  # a worker ends its running tasks first; a killed one leav
 
 WATCHER = ("-m", "watcher")
 WORKER = ("-m", "celery", "--quiet", "-A", "workers.app", "worker", "--pool", "threads", "-E")
-FLOWER = ("-m", "celery", "-A", "workers.app", "flower")
+# Its start lists the tasks that every worker knows, and warns of each question that the worker, still starting, does
+# not answer yet; it asks again.
+FLOWER = ("-m", "celery", "-A", "workers.app", "flower", "--logging=error")
 
 # In a container everything runs as root, and Celery's word of warning about it is several lines long.
 _AS_ROOT = "ignore:You're running the worker with superuser privileges"
