@@ -4,6 +4,7 @@
 tests.
 """
 
+import tests.cluster._needed  # noqa: F401  first of all: it may end the process with one line
 from tests.cluster.cluster import RealCluster
 from tests.cluster.controlplane import Tuning
 from tests.cluster.errors import (

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from remesh.demo.stage import meshed_namespace
 from remesh.testbed import Fault, InjectorWear
 from tests.cluster import build, control
 from tests.cluster.cluster import DEFAULT_NODES, RealCluster
@@ -81,18 +82,33 @@ def _up(arguments: argparse.Namespace) -> None:
         wear = replace(clothes, replicas=arguments.replicas, failure_policy=arguments.failure_policy)
         cluster = kind.start(wear, nodes=arguments.nodes)
         try:
-            _announce(arguments, control.describe(arguments.name, cluster))
+            _announce(arguments, control.describe(arguments.name, cluster), wear)
             socket.serve(cluster)
         finally:
             cluster.stop()
 
 
-def _announce(arguments: argparse.Namespace, facts: dict[str, Any]) -> None:
+def _announce(arguments: argparse.Namespace, facts: dict[str, Any], wear: InjectorWear) -> None:
     if arguments.json:
         print(json.dumps(facts), flush=True)
         return
     print(f"export KUBECONFIG={facts['kubeconfig']}")
-    print(f"API server {facts['server']}, {arguments.nodes} nodes. Ctrl-C ends it.", flush=True)
+    for line in guide(arguments.name, wear):
+        print(f"# {line}")
+    print(f"# API server {facts['server']}, {arguments.nodes} nodes. Ctrl-C ends it.", flush=True)
+
+
+def guide(name: str, wear: InjectorWear) -> list[str]:
+    """What somebody does next: a namespace whose pods get the sidecar, a fault, and its end."""
+    meta = meshed_namespace("shop", wear)["metadata"]
+    asks = [f"kubectl label namespace shop {key}={value}" for key, value in meta["labels"].items()]
+    asks += [f"kubectl annotate namespace shop {key}={value}" for key, value in meta["annotations"].items()]
+    this = "python -m tests.cluster"
+    which = "" if name == "default" else f" --name {name}"
+    return [
+        f"A namespace whose pods get {wear.mesh}'s sidecar: kubectl create namespace shop; {'; '.join(asks)}",
+        f"Break the injector: `{this} fault killed{which}` ({', '.join(Fault)}); mend it: `{this} heal{which}`",
+    ]
 
 
 def _build(_: argparse.Namespace) -> None:

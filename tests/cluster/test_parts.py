@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,8 @@ import pytest
 
 from remesh.testbed import InjectorWear
 from tests.cluster import BinariesUnavailable, NotInTime, build, workloads
-from tests.cluster.__main__ import main
+from tests.cluster.__main__ import guide, main
+from tests.cluster.istio_revision import ISTIO_WEAR
 from tests.cluster.wait import wait_for
 from tests.cluster.webhook import Mode, ModeFile, injection_patch, wants_sidecar
 
@@ -197,3 +200,26 @@ def put_program(path: Path, text: str = "#!/bin/sh\n") -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     path.chmod(0o755)
+
+
+def test_up_says_what_a_namespace_needs_and_how_to_break_the_injector() -> None:
+    asks, faults = guide("default", InjectorWear())
+    assert "kubectl annotate namespace shop linkerd.io/inject=enabled" in asks
+    assert "`python -m tests.cluster fault killed`" in faults
+    assert "`python -m tests.cluster heal`" in faults
+    assert "kubectl label namespace shop istio-injection=enabled" in guide("default", ISTIO_WEAR)[0]
+    assert "heal --name mine`" in guide("mine", InjectorWear())[1]
+
+
+def test_without_what_developing_takes_it_is_one_line() -> None:
+    done = subprocess.run(
+        [sys.executable, "-S", "-m", "tests.cluster", "up"],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.endswith("pip install -e '.[dev]'")
