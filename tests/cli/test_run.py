@@ -5,6 +5,8 @@ import os
 import signal
 import subprocess
 import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -69,6 +71,16 @@ def sessions_of(pid: int) -> list[int]:
     return found
 
 
+def _status_of(url: str) -> int | None:
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+    except OSError:
+        return None
+
+
 @pytest.fixture
 def bed() -> Iterator[SimCluster]:
     with SimCluster.start(InjectorWear(timeout_seconds=2)) as cluster:
@@ -120,7 +132,10 @@ def test_run_heals_without_any_set_up_and_ends_all_with_ctrl_c(
 
 
 def test_run_observing_writes_nothing_to_the_cluster(bed: SimCluster, tmp_path: Path, remesh: Remesh) -> None:
-    running = start_run(bed, tmp_path, "--observe")
+    running = start_run(bed, tmp_path, "--observe", "--flower")
+    url = next(line.split()[1] for line in running.text.splitlines() if line.startswith("flower    http"))
+    wait_until(lambda: _status_of(url) == 401, "Flower, which asks for its password")
+    assert "flower   |" not in running.text
     assert "mode=observe" in running.text
     assert "mode=repair" not in running.text
     assert running.end(signal.SIGTERM) == 143
