@@ -42,4 +42,4 @@ def test_commands_on_the_pages_for_beginners_do_not_run_off_the_edge() -> None:
     for name in ("use.md", "install.md"):
         text = (ROOT / "docs" / name).read_text(encoding="utf-8")
         inside = re.findall(r"^```console\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-        assert [line for block in inside for line in block.splitlines() if len(line) > 90] == []
+        assert [line for block in inside for line in block.splitlines() if len(line) > 82] == []
