@@ -73,7 +73,7 @@ class Store:
         self.changing = False
         self._render = scenery.Pods()
         self._fresh = pods  # number of the next new pod
-        self._versions: dict[str, int] = {}
+        self._gone: tuple[str, bytes] | None = None  # the pod that was deleted last, until it is replaced
         self.collections = {
             f"{root}/{plural}": Collection(kind or plural, root.removeprefix("/apis/").removeprefix("/api/"))
             for root, plurals in PLACES.items()
@@ -134,23 +134,32 @@ class Store:
         self.changing = False
 
     def _change_one(self, names: list[str]) -> None:
-        """Mostly another status; one in twenty is deleted, and as many appear."""
+        """Mostly another status; one in twenty is deleted, and the next change brings its replacement."""
         self.changes += 1
-        dice = random.random()
-        if dice < 0.05 and names:
+        if self._gone is not None:
+            key, made = self._replacement(*self._gone)
+            self._gone = None
+            names.append(key)
+            self._commit(self.pods, "ADDED", key, made)
+        elif random.random() < 0.05:
             at = random.randrange(len(names))
             names[at], names[-1] = names[-1], names[at]
             key = names.pop()
+            self._gone = key, self.pods.objects[key]
             self._commit(self.pods, "DELETED", key, self.pods.objects[key])
-        elif dice < 0.10 or not names:
-            key, made = pod_key(self._fresh), self._render(self._fresh)
-            names.append(key)
-            self._fresh += 1
-            self._commit(self.pods, "ADDED", key, made)
         else:
             key = random.choice(names)
             blob = self.pods.objects[key].replace(b'"restartCount":', b'"restartCount":1', 1)
             self._commit(self.pods, "MODIFIED", key, blob)
+
+    def _replacement(self, key: str, blob: bytes) -> tuple[str, bytes]:
+        """Another pod of the same owner, by name and UID."""
+        old, new = key.rpartition("/")[2], f"{key.rpartition('-')[0]}-{self._fresh:05}"
+        uid = json.loads(blob)["metadata"]["uid"]
+        made = blob.replace(old.encode(), new.rpartition("/")[2].encode())
+        made = made.replace(uid.encode(), f"{self._fresh:08x}{uid[8:]}".encode())
+        self._fresh += 1
+        return new, made
 
     def fail(self, number: int) -> None:
         """A ReplicaSet whose pods the webhook refused. Inside the lock."""

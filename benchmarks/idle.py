@@ -49,10 +49,12 @@ def main() -> None:
         pid = stack.start_watcher().popen.pid
         time.sleep(SETTLE_SECONDS)
         phases = {"nothing changes": watch_it(pid, options.minutes * 60)}
+        phases["nothing changes"]["dry_runs"] = served.ask("state")["requests"].get("dry run", 0)
         if options.churn_minutes:
             print("   now with changes", file=sys.stderr, flush=True)
             served.begin(options.churn_minutes * 60, options.churn)
-            phases[f"{options.churn:g} changes/s"] = watch_it(pid, options.churn_minutes * 60)
+            phases[f"{options.churn:g} changes/s"] = row = watch_it(pid, options.churn_minutes * 60)
+            row["dry_runs"] = served.ask("state")["requests"].get("dry run", 0)
         requests, records = served.ask("state")["requests"], len(stack.records())
         highest = peak(pid)
     rows = [
@@ -63,12 +65,13 @@ def main() -> None:
             f"{row['first'] / 1e6:.0f} MB",
             f"{row['last'] / 1e6:.0f} MB",
             f"{row['seconds']:.0f} s",
+            str(row["dry_runs"]),
         ]
         for name, row in phases.items()
     ]
-    heads = ["while", "CPU of a core", "later half − earlier", "memory, first", "last", "for"]
+    heads = ["while", "CPU of a core", "later half − earlier", "memory, first", "last", "for", "dry runs"]
     print_table(f"a watcher of {options.pods} pods, nothing wrong", heads, rows)
-    print(f"dry runs: {requests.get('dry run', 0)}; writes: {requests.get('PATCH', 0) + requests.get('POST', 0)}")
+    print(f"writes: {requests.get('PATCH', 0) + requests.get('POST', 0)}")
     print(f"records in the trail: {records}; highest memory: {highest / 1e6:.0f} MB")
     figures = {"phases": phases, "requests": requests, "records": records, "peak": highest}
     write(options.json, "idle", figures, pods=options.pods, churn=options.churn)
