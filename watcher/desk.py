@@ -8,7 +8,7 @@ from remesh.audit import Trail
 from remesh.ledger import Ledger
 from remesh.meshes import Profiles
 from remesh.meter import NOBODY, Meter
-from remesh.models import Outcome, Result
+from remesh.models import Finding, Outcome, Result
 from remesh.policy import Policy
 from watcher.findings import Book, State, Tracked
 from watcher.records import Recorder
@@ -51,6 +51,14 @@ class Desk:
         changed = [each for each in self.book if self._noted.get(each.finding.ref.uid) != each.state]
         self.ledger.note_findings([(each.finding, each.state.value) for each in changed], NOTE_TTL)
         self._noted = {each.finding.ref.uid: each.state for each in self.book}
+
+    def begin(self, finding: Finding) -> None:
+        """A finding was seen first: show it, then record it. Once more with the same id changes nothing.
+
+        In this order, so that if this watcher dies then, the next one knows of it and gives its chain an end.
+        """
+        self.ledger.note_findings([(finding, State.WAITING.value)], NOTE_TTL)
+        self.record.finding(finding)
 
     def forget_noted(self) -> None:
         """Show all findings anew: Redis may have lost what it was shown."""

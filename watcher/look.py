@@ -103,6 +103,7 @@ class Looker:
                 continue
             obj = self._desk.store.object(uid)
             if obj is None:
+                self._desk.record.finding(finding)  # its watcher may have died before it did
                 self._desk.close(Tracked(finding), "gone", "the object is gone", Result.OBSOLETE)
                 continue
             decision = self._judge(obj)
@@ -112,6 +113,7 @@ class Looker:
                 self._desk.due[uid] = 0.0
             else:
                 reason = f"the trouble was over when the watcher looked again: {decision.reason}"
+                self._desk.record.finding(finding)
                 self._desk.close(Tracked(finding), "recovered", reason)
 
     def _judge(self, obj: Workload | Pod) -> Decision:
@@ -202,7 +204,7 @@ class Looker:
         candidate = finding_id(self._desk.cluster, finding.ref.uid, finding.template_hash, now.isoformat())
         kept = self._desk.ledger.open_finding(finding.ref.uid, candidate, OPEN_FINDING_TTL)
         finding = finding.model_copy(update={"id": kept})
-        self._desk.record.finding(finding)
+        self._desk.begin(finding)
         tracked = self._desk.book.add(finding)
         tracked.failed_at = self._failed_at(obj, now)
         self._desk.meter.found(finding)
@@ -290,7 +292,7 @@ class Looker:
         candidate = finding_id(self._desk.cluster, finding.ref.uid, finding.template_hash, now.isoformat())
         kept = self._desk.ledger.open_finding(finding.ref.uid, candidate, OPEN_FINDING_TTL)
         finding = finding.model_copy(update={"id": kept, "action": Action.NUDGE_OWNER, "code": "nudge_left_behind"})
-        self._desk.record.finding(finding)
+        self._desk.begin(finding)
         tracked = self._desk.book.add(finding)
         self._releaser.release_one(tracked, None)
 

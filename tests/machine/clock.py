@@ -66,7 +66,7 @@ def installed() -> Iterator[Time]:
     """From here to the end of the block that time is everybody's."""
     clock = Time()
     dates = _dates(clock)
-    patches = [patch.object(importlib.import_module(name), "time", clock) for name in SECONDS_OF]
+    patches: list[Any] = [patch.object(importlib.import_module(name), "time", clock) for name in SECONDS_OF]
     patches += [patch.object(importlib.import_module(name), "datetime", dates) for name in DATES_OF]
     for each in patches:
         each.start()

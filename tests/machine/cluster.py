@@ -1,7 +1,7 @@
 """The cluster in memory: the API server, injectors and controllers of the simulated one, in a single thread.
 
-Nothing runs by itself: `pump` lets every controller do what is due by the machine's clock. Back-off, rollouts and budgets
-are those of `remesh.sim`. Clients of remesh's processes come in through `Door`, where their faults are.
+Nothing runs by itself: `pump` lets every controller do what is due by the machine's clock. Back-off, rollouts and
+budgets are those of `remesh.sim`. remesh's processes come in through `Door`, where their faults are.
 """
 
 from collections.abc import Callable, Mapping
@@ -192,24 +192,24 @@ class MachineCluster:
         self.api.create(res.ENDPOINT_SLICES, wear.namespace, body)
         self.configure(mesh, failurePolicy=policy)
 
-    def configure(self, mesh: str, *, anew: bool = False, bundle: str = "bundle", leaves_out: str = "", **hook_fields: Any) -> None:
+    def configure(
+        self, mesh: str, *, anew: bool = False, bundle: str = "bundle", leaves_out: str = "", **hook_fields: Any
+    ) -> None:
         """(Re)write the webhook configuration of a mesh: the chart's, with these fields changed.
 
         `leaves_out` is an app whose pods its selectors pass over from now on.
         """
-        if leaves_out:
-            out = {"key": "app", "operator": "NotIn", "values": [leaves_out]}
-            hook_fields["objectSelector"] = {"matchExpressions": [out]}
         wear = WEARS[mesh]
         present = self.store.get(res.MUTATING_WEBHOOKS, "", wear.configuration)
         if present is not None and anew:
             self.store.remove(res.MUTATING_WEBHOOKS, present)
             present = None
         hooks = [{**each, **hook_fields} for each in _hooks(wear, bundle)]
+        if leaves_out:
+            for hook in hooks:
+                hook["objectSelector"] = _without(hook["objectSelector"], leaves_out)
         if present is None:
-            self.api.create(
-                res.MUTATING_WEBHOOKS, "", {"metadata": {"name": wear.configuration}, "webhooks": hooks}
-            )
+            self.api.create(res.MUTATING_WEBHOOKS, "", {"metadata": {"name": wear.configuration}, "webhooks": hooks})
         else:
             self.api.change(res.MUTATING_WEBHOOKS, "", wear.configuration, lambda old: {**old, "webhooks": hooks})
         self.unseen_before = self.unseen
@@ -287,6 +287,11 @@ def _work_off(controller: Controller) -> bool:
         finally:
             queue.done(key)
     return did
+
+
+def _without(selector: Obj, app: str) -> Obj:
+    out = {"key": "app", "operator": "NotIn", "values": [app]}
+    return {**selector, "matchExpressions": [*selector.get("matchExpressions", ()), out]}
 
 
 def _hooks(wear: InjectorWear, bundle: str) -> list[Obj]:

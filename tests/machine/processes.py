@@ -1,8 +1,8 @@
 """remesh's own processes inside the machine: the watcher and two workers, on doubles, one at a time.
 
-A repair runs in a thread of its own, but only while the machine lets it: it stops at every `Step` and wherever it sleeps,
-so that others come in between, and there it may die. A dead process does nothing any more: its next call of Redis or the
-API server raises `Dead`, also in a `finally`, as after SIGKILL.
+A repair runs in a thread of its own, but only while the machine lets it: it stops at every `Step` and wherever it
+sleeps, so that others come in between, and there it may die. A dead process does nothing any more: its next call of
+Redis or the API server raises `Dead`, also in a `finally`, as after SIGKILL.
 """
 
 import threading
@@ -19,6 +19,7 @@ from celery.exceptions import Ignore, Retry
 from remesh.audit import Trail
 from remesh.errors import BrokerError, BrokerUnreachable
 from remesh.kube.api import Cluster
+from remesh.kube.decode import decode_object
 from remesh.kube.live import LiveView
 from remesh.kube.probe import AnyPod, ProbeResult, probe
 from remesh.ledger import Ledger
@@ -27,7 +28,6 @@ from remesh.models import AuditRecord, Finding, RecordType, RepairRequest
 from remesh.policy import Policy
 from remesh.sim import resources as res
 from remesh.sim.store import Change, full_body
-from remesh.kube.decode import decode_object
 from tests import fakes  # what fakeredis lacks
 from tests.machine.clock import Time
 from tests.machine.cluster import WEARS, Door, Faults, MachineCluster
@@ -152,7 +152,7 @@ class GatedRedis(fakeredis.FakeRedis):
 
     def execute_command(self, *args: Any, **options: Any) -> Any:
         lost = self.gate()
-        answer = super().execute_command(*args, **options)
+        answer = super().execute_command(*args, **options)  # type: ignore[no-untyped-call]
         if lost:
             raise redis.ConnectionError("the connection broke before the answer came")
         return answer
@@ -168,7 +168,7 @@ class GatedRedis(fakeredis.FakeRedis):
                 raise redis.ConnectionError("the connection broke before the answer came")
             return answer
 
-        made.execute = execute
+        setattr(made, "execute", execute)  # noqa: B010
         return made
 
 

@@ -17,7 +17,6 @@ from tests.machine.machine import Machine, given
 from tests.machine.world import World
 from watcher.release import Releaser
 from workers import recreate_evict
-from workers.chain import Chain
 from workers.nudge import Nudge
 from workers.recreate_attempt import Attempt
 from workers.recreate_evict import Eviction
@@ -102,16 +101,12 @@ def test_a_nudge_that_stays_is_caught(world: World, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_task_that_is_never_released_again_is_caught(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("watcher.runtime.Watcher._expire", lambda _self: None)
+    monkeypatch.setattr("watcher.findings.Book.expired", lambda *_: [])
+    monkeypatch.setattr("watcher.findings.Book.next_expiry", lambda _self: None)
     world.faults_over()
     world.broker.next += ["lost"]
     world.run(30.0)
     assert "has no end" in said_in_the_end(world)
-
-
-def test_a_forgotten_outcome_is_caught(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Chain, "write_outcome", lambda *_: None)
-    assert "in the end" in said_in_the_end(world)
 
 
 def test_a_release_in_mode_observe_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """One cluster with remesh at work in it, and the machine's hands on both.
 
-`run` lets time pass: at each moment controllers, watcher and workers do what is due, and then the clock jumps to the next
-moment at which somebody has something to do.
+`run` lets time pass: at each moment controllers, watcher and workers do what is due, and then the clock jumps to the
+next moment at which somebody has something to do.
 """
 
 import logging
@@ -57,9 +57,7 @@ class World:
         for mesh in MESHES:
             self.cluster.install(mesh, failure_policy)
         self.broker = Broker(self.clock)
-        self.around = Surroundings(
-            self.clock, self.cluster, self.broker, policy, self._noted, self._wrote, self._sent
-        )
+        self.around = Surroundings(self.clock, self.cluster, self.broker, policy, self._noted, self._wrote, self._sent)
         self.judge = Judge(self.cluster, policy, Ledger(self.around.bypass, NAME))
         self._stack.enter_context(patch.object(crash, "reached", self._reached))
         self.steps = 0
@@ -296,7 +294,9 @@ class World:
         open_ones = [
             f"{each.finding.ref} is {each.state.value} ({each.finding.code}, said {each.said!r})"
             for each in watcher.desk.book
-            if each.state not in rest and not self._only_observed(each.said) and not self._crashes(each.finding.ref.name)
+            if each.state not in rest
+            and not self._only_observed(each.said)
+            and not self._crashes(each.finding.ref.name)
         ]
         tasks = [f"a task of {each.payload['ref']['name']} is in the queue" for each in self.broker.messages]
         runs = [f"{worker.who} is at work" for worker in self.workers for message in worker.running.values() if message]
