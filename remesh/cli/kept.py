@@ -17,9 +17,15 @@ def is_kept(folder: Path) -> bool:
 def serve(folder: Path) -> None:
     """Start a server on it; `end_all` ends it. Raises BrokerUnreachable: in use, no server program, unreadable."""
     from remesh.cli.render import note
-    from remesh.embedded import EmbeddedRedis
+    from remesh.embedded import EmbeddedRedis, FolderInUse
+    from remesh.errors import BrokerUnreachable
 
-    _started.append(EmbeddedRedis(folder).start())
+    try:
+        _started.append(EmbeddedRedis(folder).start())
+    except FolderInUse as error:  # by a server that does not answer
+        raise BrokerUnreachable(
+            f"the `remesh run` that keeps its trail in {folder} is just starting or ending; try again in a moment"
+        ) from error
     note(f"(no `remesh run` is active; read from what it has kept in {folder})")
 
 
