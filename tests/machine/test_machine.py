@@ -96,11 +96,13 @@ def test_an_ignored_window_is_caught(world: World, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_nudge_that_stays_is_caught(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.machine.world.QUIET_SECONDS", 900.0)
     monkeypatch.setattr(Nudge, "_take_off", lambda _self: True)
     assert "a nudge was left on" in said_in_the_end(world)
 
 
 def test_a_task_that_is_never_released_again_is_caught(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tests.machine.world.QUIET_SECONDS", 900.0)
     monkeypatch.setattr("watcher.findings.Book.expired", lambda *_: [])
     monkeypatch.setattr("watcher.findings.Book.next_expiry", lambda _self: None)
     world.faults_over()
