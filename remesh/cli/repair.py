@@ -109,6 +109,8 @@ def _what_for(session: "Session", chosen: "list[Judged]") -> dict[str, str]:
     from remesh.cli.gates import watched
 
     known = watched(session)
+    if known.only_observes:
+        return {each.ref.uid: "the watcher only observes; workers of the same policy repair nothing" for each in chosen}
     shut = ((each.ref.uid, gate) for each in chosen if (gate := known.gate_of(each)) and not gate.open)
     found = {uid: f"waits until the gate of its injector opens, which is closed: {gate.reason}" for uid, gate in shut}
     unknown = "waits until its injector works, if a dry run shows that it does not; see `remesh status`"

@@ -91,6 +91,8 @@ def test_a_repair_that_is_not_waited_for_says_what_it_waits_for(remesh: Remesh, 
     answer = remesh("repair", "rs/web", "-n", NAMESPACE)
     assert answer.code == 0
     assert "waits until the gate of its injector opens, which is closed: it fails" in answer.out
+    knows(is_open=False, mode="observe")
+    assert "the watcher only observes" in remesh("repair", "rs/web", "-n", NAMESPACE).out
 
 
 def test_a_repair_of_what_is_healthy_has_nothing_to_do(remesh: Remesh, sim_cluster: SimCluster, stack: Stack) -> None:
