@@ -31,6 +31,7 @@ from remesh.objects import (
     ObjectMeta,
     OwnerReference,
     Pod,
+    PodCondition,
     PodSpec,
     PodStatus,
     PodTemplate,
@@ -219,7 +220,7 @@ def a_workload(kind: str, replicas: int, status: WorkloadStatus, **more: object)
 
 def a_pod(number: int, *, marked: bool = True, ready: bool = True, phase: str = "Running", at: str = "") -> Pod:
     containers = [Container(name="app", image="app")] + ([Container(name="linkerd-proxy")] if marked else [])
-    conditions = [Condition(type="Ready", status="True" if ready else "False")]
+    conditions = [PodCondition(type="Ready", status="True" if ready else "False")]
     meta = ObjectMeta(
         name=f"web-5d8-{number}", uid=f"uid-pod-{number}", creation_timestamp=at or "2026-03-04T05:06:08Z"
     )
