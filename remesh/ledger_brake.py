@@ -3,10 +3,12 @@
 Used by `remesh.ledger`, as its `brakes`. A share bounds what one owner may miss; with one pod to each owner it bounds
 nothing. So while nobody has seen an evicted pod come back Ready through this injector, one eviction at a time is on
 its way (the canary), and after two in a row that brought none it is shut for a while: controllers or scheduler may be
-down, images may not be there, the cluster may be full. Each change is one script, by the server's clock.
+down, images may not be there, the cluster may be full. And once that while is over it opens only when what was lost is
+back: time alone mends nothing. Each change is one script, by the server's clock.
 
     brake:<injector>           good, bad in a row, shut until, last pause       an hour after the last eviction
     brake-flight:<injector>    pods evicted and not yet seen to have ended      the same
+    brake-lost:<injector>      of those and of the bad ones: how to look again  the same; a day while it holds the brake
 """
 
 from typing import Any, Final, NamedTuple
@@ -21,47 +23,64 @@ LEAST_SHUT_SECONDS: Final = 30.0
 BRAKE_SECONDS: Final = 3600.0  # what was true of an injector's cluster an hour ago says little
 # Longer than all tries of one task; of whom nothing is heard any more ended badly as far as anybody knows.
 FLIGHT_SECONDS: Final = 600.0
+# As long does what is lost hold the brake at most, after the last word of it; a person may delete the key before.
+HELD_SECONDS: Final = 86400.0
+MOST_LOST: Final = 100  # evictions kept that ended badly; a burst's others are not looked for
 
-# KEYS: brake, flight. `bad` counts one more; evictions of before it was shut do not prolong it.
+# KEYS: brake, flight, lost. `bad` counts one more; evictions of before it was shut do not prolong it.
 _PARTS: Final = """
-local function keep(ttl)
-  for i = 1, 2 do redis.call('PEXPIRE', KEYS[i], ttl) end
+local function lost()
+  return math.max(0, redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[2]))
 end
-local function bad(at, most, pause, longest)
+local function held()
+  return redis.call('HEXISTS', KEYS[1], 'shut') == 1 and lost() > 0
+end
+local function keep(ttl)
+  if held() then ttl = %HELD% end
+  for i = 1, 3 do redis.call('PEXPIRE', KEYS[i], ttl) end
+end
+local function bad(holder, at, most, pause, longest)
+  if lost() > %MOST% then redis.call('HDEL', KEYS[3], holder) end
   if redis.call('HINCRBY', KEYS[1], 'bad', 1) < tonumber(most) then return end
   if at < (tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0) then return end
   local last = tonumber(redis.call('HGET', KEYS[1], 'pause')) or 0
   local next = math.min(tonumber(longest), math.max(tonumber(pause), 2 * last))
   redis.call('HSET', KEYS[1], 'pause', text(next), 'shut', text(at + next), 'good', '0')
 end
-"""
+""".replace("%HELD%", str(round(HELD_SECONDS * 1000))).replace("%MOST%", str(MOST_LOST))
 
-# KEYS: brake, flight. ARGV: holder, its end, TTL, most, pause, longest. Returns a word, and milliseconds or a number.
+# KEYS: brake, flight, lost. ARGV: holder, its end, about, TTL, most, pause, longest.
+# Returns a word, and milliseconds or a number.
 _TAKE: Final = """
 local at = now()
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(at))) do
   redis.call('ZREM', KEYS[2], gone)
-  if gone ~= ARGV[1] then bad(at, ARGV[4], ARGV[5], ARGV[6]) end
+  if gone ~= ARGV[1] then bad(gone, at, ARGV[5], ARGV[6], ARGV[7]) end
 end
 if not redis.call('ZSCORE', KEYS[2], ARGV[1]) then
   local shut = tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0
   if at < shut then return {'shut', text(shut - at)} end
+  if held() then return {'lost', text(lost())} end
   local others = redis.call('ZCARD', KEYS[2])
   if others > 0 and redis.call('HGET', KEYS[1], 'good') ~= '1' then return {'canary', text(others)} end
 end
 redis.call('ZADD', KEYS[2], text(at + ARGV[2]), ARGV[1])
-keep(ARGV[3])
+redis.call('HSET', KEYS[3], ARGV[1], ARGV[3])
+keep(ARGV[4])
 return {'free', '0'}
 """
 
-# KEYS: brake, flight. ARGV: holder, how it ended, TTL, most, pause, longest. A repeated "bad" counts once.
+# KEYS: brake, flight, lost. ARGV: holder, how it ended, TTL, most, pause, longest. A repeated "bad" counts once.
 _TELL: Final = """
 local at = now()
 local known = redis.call('ZREM', KEYS[2], ARGV[1]) == 1
-if ARGV[2] == 'good' and at >= (tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0) then
+if ARGV[2] ~= 'bad' then redis.call('HDEL', KEYS[3], ARGV[1]) end
+if ARGV[2] == 'good' and at >= (tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0) and not held() then
   redis.call('HSET', KEYS[1], 'good', '1', 'bad', '0', 'pause', '0')
+  redis.call('HDEL', KEYS[1], 'shut')
+  if redis.call('ZCARD', KEYS[2]) == 0 then redis.call('DEL', KEYS[3]) end
 elseif ARGV[2] == 'bad' and known then
-  bad(at, ARGV[4], ARGV[5], ARGV[6])
+  bad(ARGV[1], at, ARGV[4], ARGV[5], ARGV[6])
 end
 keep(ARGV[3])
 return 1
@@ -71,8 +90,8 @@ return 1
 class Braked(NamedTuple):
     """May one more pod be evicted?"""
 
-    code: str  # "free", "shut" or "canary"
-    number: float  # seconds that it is still shut; or evictions that have to end first
+    code: str  # "free", "shut", "lost" or "canary"
+    number: float  # seconds that it is still shut; or pods to come back, or evictions to end, first
 
     @property
     def free(self) -> bool:
@@ -89,12 +108,13 @@ class Brakes:
         self._take = redis.register_script(NOW + _PARTS + _TAKE)
         self._tell = redis.register_script(NOW + _PARTS + _TELL)
 
-    def take(self, injector_key: str, holder: str, shut_seconds: float) -> Braked:
+    def take(self, injector_key: str, holder: str, shut_seconds: float, about: str = "") -> Braked:
         """Ask right before an eviction. `holder` is the pod's UID: the same one again keeps its place.
 
+        `about` is kept for whoever has to see whether something came in its place: see `lost`.
         `shut_seconds` is how long it is shut at first; each time again doubles that, to ten minutes at most.
         """
-        args = [holder, _ms(FLIGHT_SECONDS), *self._limits(shut_seconds)]
+        args = [holder, _ms(FLIGHT_SECONDS), about, *self._limits(shut_seconds)]
         with translated(self._redis, "cannot ask the brake"):
             code, number = self._take(keys=self._keys(injector_key), args=args)
         return Braked(str(code), float(number) / (1000 if code == "shut" else 1))
@@ -105,25 +125,43 @@ class Brakes:
         with translated(self._redis, "cannot tell the brake"):
             self._tell(keys=self._keys(injector_key), args=[holder, word, *self._limits(shut_seconds)])
 
+    def lost(self, injector_key: str) -> dict[str, str]:
+        """Evictions that ended badly, and what was said about them; while there are any, a shut brake stays shut."""
+        _, flight, lost = self._keys(injector_key)
+        with translated(self._redis, "cannot read the brake"), self._redis.pipeline() as pipe:
+            pipe.hgetall(lost)
+            pipe.zrange(flight, 0, -1)
+            found, flying = pipe.execute()
+        return {str(holder): str(about) for holder, about in found.items() if holder not in flying}
+
+    def found_again(self, injector_key: str, holder: str) -> None:
+        """Something Ready is in its place by now, or nothing is wanted there."""
+        with translated(self._redis, "cannot tell the brake"):
+            self._redis.hdel(self._keys(injector_key)[2], holder)
+
     def proven(self, injector_key: str) -> bool:
         """True while an evicted pod has come back Ready through this injector; until then they go one at a time."""
         with translated(self._redis, "cannot read the brake"):
             return str(self._redis.hget(self._keys(injector_key)[0], "good")) == "1"
 
     def shut_for(self, injector_key: str) -> float:
-        """Seconds that it is still shut; 0.0 if it is not."""
+        """Seconds that it is still shut, a second at least while something is lost; 0.0 if it is not."""
+        brake, flight, lost = self._keys(injector_key)
         with translated(self._redis, "cannot read the brake"), self._redis.pipeline() as pipe:
-            pipe.hget(self._keys(injector_key)[0], "shut")
+            pipe.hget(brake, "shut")
+            pipe.hlen(lost)
+            pipe.zcard(flight)
             pipe.time()
-            shut, (seconds, micros) = pipe.execute()
-        return max(0.0, float(shut or 0) / 1000 - float(seconds) - float(micros) / 1e6)
+            shut, known, flying, (seconds, micros) = pipe.execute()
+        least = 1.0 if shut and int(known) > int(flying) else 0.0
+        return max(least, float(shut or 0) / 1000 - float(seconds) - float(micros) / 1e6)
 
     def _limits(self, shut_seconds: float) -> list[Any]:
         pause = max(LEAST_SHUT_SECONDS, min(LONGEST_SHUT_SECONDS, shut_seconds))
         return [_ms(BRAKE_SECONDS), BAD_IN_A_ROW, _ms(pause), _ms(LONGEST_SHUT_SECONDS)]
 
     def _keys(self, injector_key: str) -> list[str]:
-        return [f"{self._base}brake:{injector_key}", f"{self._base}brake-flight:{injector_key}"]
+        return [f"{self._base}{part}:{injector_key}" for part in ("brake", "brake-flight", "brake-lost")]
 
 
 def _ms(seconds: float) -> int:

@@ -14,6 +14,7 @@ from remesh.decide import decide, expected_sidecars
 from remesh.errors import BrokerError, ClusterError, ClusterUnreachable, NotFound, Rejected, Throttled, UsageError
 from remesh.fingerprint import fingerprint_around
 from remesh.kube.probe import ProbeResult
+from remesh.ledger_brake import Braked
 from remesh.meshes import MeshProfile
 from remesh.models import (
     Action,
@@ -34,10 +35,12 @@ from remesh.policy import Mode
 from workers.chain import Chain
 from workers.context import LeasePort, RepairContext, Step, reached
 from workers.ending import USED_UP, Ending, in_quarantine
+from workers.recreate_lost import still_missing, what_goes
 from workers.recreate_proof import from_proof
 from workers.recreate_verify import Seen
 from workers.verdicts import (
     MANIFEST_LOST,
+    NO_LONGER_WANTED,
     NOT_READY_YET,
     PERSON_NEEDED,
     RESTORE_PENDING,
@@ -153,18 +156,41 @@ class Attempt:
 
     # Acting
 
-    def brake(self, pod: Pod) -> Verdict | None:
-        """Asked right before the intent: did what was evicted before come back?"""
+    def brake(self, pod: Pod, pods: Iterable[Pod] = ()) -> Verdict | None:
+        """Asked right before the intent: did what was evicted before come back? `pods` are its owner's."""
         self.was_ready = pod.ready
-        found = self.ctx.ledger.brakes.take(self._brake_key, self.ref.uid, self.ctx.policy.repair.cooldown_seconds)
+        about = what_goes(pod, self.chain.owner, pods)
+        found = self._take_brake(about)
+        if found.code == "lost":
+            missing = self._still_lost()
+            if missing:
+                reason = f"evicted pods did not come back: {missing}; no other is evicted before"
+                return self.refuse(Verdict(Result.SKIPPED, "brake_shut", reason))
+            found = self._take_brake(about)
         self.braked = found.free
         if found.free:
             return None
+        if found.code == "lost":
+            return self.refuse(Verdict(Result.SKIPPED, "brake_shut", "evicted pods did not come back Ready"))
         if found.code == "shut":
             reason = f"evicted pods did not come back Ready: no other is evicted for {found.number:.0f} s more"
             return self.refuse(Verdict(Result.SKIPPED, "brake_shut", reason))
         reason = "the first pod that was evicted has to come back Ready before another one is evicted"
         return self.refuse(Verdict(Result.SKIPPED, "canary_first", reason))
+
+    def _take_brake(self, about: str) -> Braked:
+        seconds = self.ctx.policy.repair.cooldown_seconds
+        return self.ctx.ledger.brakes.take(self._brake_key, self.ref.uid, seconds, about)
+
+    def _still_lost(self) -> str:
+        """The first of those that keep the brake shut, looked for anew; "" if all are back."""
+        brakes = self.ctx.ledger.brakes
+        for holder, about in brakes.lost(self._brake_key).items():
+            missing = still_missing(about, self.ctx.cluster, self.ctx.pods)
+            if missing:
+                return missing
+            brakes.found_again(self._brake_key, holder)
+        return ""
 
     @property
     def _brake_key(self) -> str:
@@ -360,12 +386,15 @@ def say_person_needed(outcome: Outcome, request: RepairRequest) -> None:
 
 
 def came_back(outcome: Outcome, *, was_ready: bool) -> bool | None:
-    """Did an eviction bring a Ready replacement? None: that says nothing, or none was wanted or evicted.
+    """Did an eviction bring a Ready replacement? None: that says nothing, or none was evicted.
 
-    A replacement that is no less Ready than the pod before takes nothing from anybody.
+    A replacement that is no less Ready than the pod before takes nothing from anybody. But an owner that wants none
+    right after the eviction of a Ready one may want none because of it, whatever it says.
     """
     if outcome.result is Result.HEALED:
         return True
+    if outcome.acted and outcome.code == NO_LONGER_WANTED:
+        return False if was_ready else None
     if not outcome.acted or outcome.result is Result.OBSOLETE:
         return None
     return None if outcome.code == NOT_READY_YET and not was_ready else False

@@ -208,7 +208,7 @@ class Eviction:
             "desired": self._desired,
         }
         reason = f"evict it, so that {details['owner']} puts a pod with its sidecar in its place"
-        braked = attempt.brake(self._pod)
+        braked = attempt.brake(self._pod, self._census().pods)
         return braked or attempt.intend("evict", reason, details) or attempt.evict(self._pod) or self._verify()
 
     def _verify(self) -> Verdict:

@@ -45,6 +45,11 @@ def let_the_time_pass(ledger: Ledger) -> None:
     ledger._redis.hset(BRAKE, "shut", "1")
 
 
+def find_all(ledger: Ledger) -> None:
+    for holder in ledger.brakes.lost(KEY):
+        ledger.brakes.found_again(KEY, holder)
+
+
 def test_until_one_came_back_only_one_is_on_its_way(ledger: Ledger) -> None:
     assert [take(ledger, "a"), take(ledger, "b"), take(ledger, "a")] == ["free", "canary", "free"]
     tell(ledger, "a", good=True)
@@ -59,14 +64,49 @@ def test_after_two_in_a_row_it_is_shut_and_then_lets_one_through(ledger: Ledger)
     assert (found.code, 50 < found.number <= 60) == ("shut", True)
 
     let_the_time_pass(ledger)
+    find_all(ledger)
     assert [take(ledger, "c"), take(ledger, "d")] == ["free", "canary"]
     tell(ledger, "c", good=False)
     assert 110 < ledger.brakes.take(KEY, "d", 60).number <= 120
 
     let_the_time_pass(ledger)
+    find_all(ledger)
     assert take(ledger, "d") == "free"
     tell(ledger, "d", good=True)
     assert [take(ledger, "e"), take(ledger, "f")] == ["free", "free"]
+
+
+def test_time_alone_does_not_open_it_while_something_is_lost(ledger: Ledger) -> None:
+    for holder in "ab":
+        take(ledger, holder)
+        tell(ledger, holder, good=False)
+    let_the_time_pass(ledger)
+    assert (ledger.brakes.take(KEY, "c", 60), ledger.brakes.shut_for(KEY)) == (("lost", 2.0), 1.0)
+    ledger.brakes.found_again(KEY, "a")
+    assert take(ledger, "c") == "lost"
+    assert ledger._redis.pttl(BRAKE.replace("brake", "brake-lost")) > 0
+    ledger.brakes.found_again(KEY, "b")
+    assert ledger.brakes.shut_for(KEY) == 0.0
+    assert [take(ledger, "c"), take(ledger, "d")] == ["free", "canary"]
+
+
+def test_a_late_good_end_does_not_open_it_while_something_is_lost(ledger: Ledger) -> None:
+    take(ledger, "first")
+    tell(ledger, "first", good=True)
+    for holder in "abc":
+        take(ledger, holder)
+    for holder in "ab":
+        tell(ledger, holder, good=False)
+    let_the_time_pass(ledger)
+    tell(ledger, "c", good=True)
+    assert (take(ledger, "d"), set(ledger.brakes.lost(KEY))) == ("lost", {"a", "b"})
+
+
+def test_one_bad_end_between_good_ones_holds_nothing(ledger: Ledger) -> None:
+    for holder, good in (("a", True), ("b", False), ("c", True)):
+        assert take(ledger, holder) == "free"
+        tell(ledger, holder, good)
+    assert (take(ledger, "d"), ledger.brakes.lost(KEY)) == ("free", {})
 
 
 def test_a_burst_that_was_on_its_way_shuts_it_once(ledger: Ledger) -> None:
@@ -82,6 +122,7 @@ def test_a_burst_that_was_on_its_way_shuts_it_once(ledger: Ledger) -> None:
 def test_it_is_never_shut_for_more_than_ten_minutes_and_never_without_a_pause(ledger: Ledger) -> None:
     for number in range(12):
         let_the_time_pass(ledger)
+        find_all(ledger)
         assert ledger.brakes.take(KEY, str(number), 0).free
         ledger.brakes.tell(KEY, str(number), good=False, shut_seconds=0)
         if number == 1:
@@ -132,7 +173,9 @@ def test_injectors_have_brakes_of_their_own(ledger: Ledger) -> None:
         (Result.FAILED, "not_replaced", True, False, False),
         (Result.FAILED, "came_back_bare", True, True, False),
         (Result.WAITING, "webhook_timeout", True, True, False),
-        (Result.OBSOLETE, "no_longer_wanted", True, True, None),
+        (Result.OBSOLETE, "no_longer_wanted", True, True, False),
+        (Result.OBSOLETE, "no_longer_wanted", True, False, None),
+        (Result.OBSOLETE, "gone", True, True, None),
         (Result.SKIPPED, "blocked_by_pdb", False, True, None),
     ],
 )
@@ -182,6 +225,41 @@ def test_if_nothing_ready_comes_back_two_of_eight_owners_lose_their_pod(obey: d.
     assert {(each.result, each.code) for each in outcomes[2:]} == {(Result.SKIPPED, "brake_shut")}
     assert world.ledger.window_size(KEY, world.policy.window) < world.policy.window.initial
     assert world.ledger.attempts("owner-0", "t-1") == int(obey is d.vanishes)
+    world.redis.close()
+
+
+def pending_for_good(world: d.PodWorld) -> None:
+    """Two of eight owners have lost their pod, and the time for which that shuts the brake is over."""
+    world.cluster.obey = not_ready
+    for number in range(3):
+        repair(d.a_request(number), world.ctx)
+    assert len(world.cluster.evicted) == 2
+    let_the_time_pass(world.ledger)
+    world.cluster.obey = d.vanishes
+    world.ledger._redis.delete(*world.ledger._redis.keys("*cooldown*") or ["none"])
+
+
+def test_while_the_lost_ones_are_pending_no_other_owner_loses_its_pod() -> None:
+    world = of_owners(8)
+    pending_for_good(world)
+
+    outcomes = [repair(d.a_request(number), world.another_worker()) for number in range(4, 8)]
+
+    assert {each.code for each in outcomes} == {"brake_shut"}
+    assert "0 Ready of 1" in outcomes[0].reason
+    assert len(world.cluster.evicted) == 2
+    world.redis.close()
+
+
+def test_it_opens_once_the_lost_ones_are_ready_or_wanted_no_more() -> None:
+    world = of_owners(8)
+    pending_for_good(world)
+    for pod in [each for each in world.cluster.pods.values() if not each.ready]:
+        pod.status.conditions = d.a_pod(0).status.conditions
+
+    repair(d.a_request(4), world.another_worker())
+
+    assert len(world.cluster.evicted) == 3
     world.redis.close()
 
 
