@@ -4,7 +4,9 @@ remesh: the releaser of the watcher takes findings that wait behind an open gate
 record in the trail (AOF on), then Celery. A worker as shipped starts the tasks. Plain Celery: the same payload to a
 task that does nothing, same Redis, same pool, nothing else. When a task started is told by the workers' own events.
 
-remesh's workers do their work meanwhile: each reads its object (here: gone), and writes the outcome to the trail.
+Of remesh there are two rows. In the first the tasks do nothing, so that it is the path alone. In the second the worker
+is the shipped one, and its tasks wait behind those before them: each takes a lease, reads its object (here: gone), and
+writes the outcome to the trail. CPU is per task, of the sender and of the workers.
 """
 
 import argparse
@@ -14,14 +16,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from benchmarks.field import field
 from benchmarks.report import print_table, write
-from benchmarks.served import ROOT, Served, percentile, wait
+from benchmarks.served import ROOT, Served, cpu_seconds, percentile, wait
 from remesh import queue
 from remesh.broker_urls import endpoint
 from remesh.meshes import load_profiles
@@ -94,14 +96,17 @@ class Started:
             self._receiver.capture(limit=None, timeout=None, wakeup=False)
 
 
-def by_remesh(stack: Stack, options: argparse.Namespace, policy: Policy) -> dict[str, Any]:
-    """Release findings, and see their tasks start."""
+def by_remesh(stack: Stack, options: argparse.Namespace, policy: Policy, *, work: bool) -> dict[str, Any]:
+    """Release findings, and see their tasks start. Without `work` the tasks do nothing."""
     app = queue.make_app(stack.settings, consumes=False)
     desk = Desk(stack.cluster, policy, load_profiles(None), Store(), stack.trail, stack.ledger)
     releaser = Releaser(desk, lambda request: queue.send(app, request))
-    for _ in range(options.workers):
-        stack.start_worker()
-    with Started(app) as started:
+    if work:
+        pids = [stack.start_worker().popen.pid for _ in range(options.workers)]
+        workers: AbstractContextManager[list[int]] = nullcontext(pids)
+    else:
+        workers = _workers("benchmarks.tasks_path", options.workers, stack.env)
+    with workers as pids, Started(app) as started:
 
         def run(first: int, count: int) -> float:
             for number in range(first, first + count):
@@ -111,7 +116,9 @@ def by_remesh(stack: Stack, options: argparse.Namespace, policy: Policy) -> dict
             releaser.release([gate])
             return began
 
-        figures = _take(run, started, options.count)
+        figures = _take(run, started, options.count, pids)
+        if not work:
+            return figures
         wait(lambda: len(stack.records(types=[RecordType.OUTCOME])) >= options.count, "outcomes", 120)
     last = max(each.at.timestamp() for each in stack.records(types=[RecordType.OUTCOME]))
     return figures | {"done_seconds": last - figures["began"]}
@@ -125,7 +132,8 @@ def by_plain(stack: Stack, options: argparse.Namespace) -> dict[str, Any]:
 
     app.conf.broker_url = broker
     payload = finding(0, stack.cluster).model_dump(mode="json")
-    with _plain_workers(options.workers), Started(app) as started:
+    environment = {**os.environ, "BENCH_BROKER": broker}
+    with _workers("benchmarks.tasks_plain", options.workers, environment) as pids, Started(app) as started:
 
         def run(first: int, count: int) -> float:
             began = time.time()
@@ -133,36 +141,37 @@ def by_plain(stack: Stack, options: argparse.Namespace) -> dict[str, Any]:
                 nothing.apply_async(args=[payload])
             return began
 
-        return _take(run, started, options.count)
+        return _take(run, started, options.count, pids)
 
 
-def _take(run: Callable[[int, int], float], started: Started, count: int) -> dict[str, Any]:
+def _take(run: Callable[[int, int], float], started: Started, count: int, pids: list[int]) -> dict[str, Any]:
     """A few to warm up, then all at once."""
     warm = 20
     run(0, warm)
     wait(lambda: len(started.at) >= warm, "the first tasks to start", 60)
     time.sleep(1.0)
     known = set(started.at)
+    before, own = sum(map(cpu_seconds, pids)), time.thread_time()
     began = run(warm, count)
-    sent = time.time() - began
+    sent, own = time.time() - began, time.thread_time() - own
     wait(lambda: len(started.at) >= warm + count, f"{count} tasks to start", 120)
     times = [at - began for uuid, at in started.at.items() if uuid not in known]
     parts = {"p50": percentile(times, 0.5), "p99": percentile(times, 0.99), "all": max(times)}
-    return {"began": began, "send": sent / count, "each": max(times) / count, **parts}
+    cpu = {"send_cpu": own / count, "worker_cpu": (sum(map(cpu_seconds, pids)) - before) / count}
+    return {"began": began, "send": sent / count, "each": max(times) / count, **parts, **cpu}
 
 
 @contextmanager
-def _plain_workers(count: int) -> Iterator[None]:
-    command = [sys.executable, "-m", "celery", "-A", "benchmarks.tasks_plain", "worker", "--pool", "threads", "-E"]
+def _workers(module: str, count: int, environment: dict[str, str]) -> Iterator[list[int]]:
+    """Workers of that module; their process ids."""
+    command = [sys.executable, "-m", "celery", "-A", module, "worker", "--pool", "threads", "-E"]
     command += ["--concurrency", str(POOL), "--loglevel", "ERROR"]
-    workers = [
-        subprocess.Popen(
-            [*command, "-n", f"plain-{number}@%h"], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        for number in range(count)
-    ]
+    quiet, workers = subprocess.DEVNULL, []
+    for number in range(count):
+        name = ["-n", f"bench-{number}@%h"]
+        workers.append(subprocess.Popen([*command, *name], cwd=ROOT, env=environment, stdout=quiet, stderr=quiet))
     try:
-        yield
+        yield [each.pid for each in workers]
     finally:
         for each in workers:
             each.terminate()
@@ -181,28 +190,31 @@ def main() -> None:
     window = WindowPolicy(initial=room, maximum=room)
     policy = load_policy().model_copy(update={"window": window})
     text = f"[window]\ninitial = {room}\nmaximum = {room}\n"
+    ways: dict[str, dict[str, Any]] = {}
     with Served(10) as served, field(served, text) as stack:
-        plain = by_plain(stack, options)
+        ways["plain Celery, nothing done"] = by_plain(stack, options)
     with Served(10) as served, field(served, text) as stack:
-        ours = by_remesh(stack, options, policy)
+        ways["remesh's path, nothing done"] = by_remesh(stack, options, policy, work=False)
+    with Served(10) as served, field(served, text) as stack:
+        ways["remesh, each task done"] = by_remesh(stack, options, policy, work=True)
+    plain, path, done = ways.values()
     rows = [
         [
             name,
             f"{row['each'] / plain['each']:.1f}",
             f"{row['send'] * 1000:.2f} ms",
             f"{row['each'] * 1000:.2f} ms",
+            f"{(row['each'] - plain['each']) * 1000:.2f} ms",
             *(f"{row[part]:.2f} s" for part in ("p50", "p99", "all")),
+            *(f"{row[part] * 1000:.2f} ms" for part in ("send_cpu", "worker_cpu")),
         ]
-        for name, row in (("plain Celery, nothing done", plain), ("remesh, trail and ledger on", ours))
+        for name, row in ways.items()
     ]
     title = f"finding → task started, {options.count} at once, {options.workers} worker(s) of {POOL} threads"
-    print_table(title, ["way", "× plain", "to send one", "each", "p50", "p99", "all started"], rows)
-    overhead = ours["each"] - plain["each"]
-    print(
-        f"overhead: {overhead * 1000:.2f} ms a task until started; "
-        f"all outcomes in the trail after {ours['done_seconds']:.2f} s"
-    )
-    figures = {"plain": plain, "remesh": ours, "overhead_seconds": overhead}
+    heads = ["way", "× plain", "to send one", "each", "more than plain", "p50", "p99", "all started"]
+    print_table(title, [*heads, "sender's CPU", "worker's CPU"], rows)
+    print(f"all outcomes in the trail after {done['done_seconds']:.2f} s")
+    figures = {"plain": plain, "path": path, "done": done}
     write(options.json, "tasks", figures, count=options.count, workers=options.workers)
 
 
