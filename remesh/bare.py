@@ -3,17 +3,17 @@
 The principles stand in `remesh.decide`, which calls this.
 """
 
-from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from remesh.classify import base_class, classify
 from remesh.disruption import creates_pods
-from remesh.meshes import Expect, MeshProfile, Profiles
+from remesh.meshes import Expect, Profiles
 from remesh.models import Action, BaseClass, Decision, FailureClass, Observed, Probe
-from remesh.objects import Namespace, Pod
+from remesh.objects import Pod
 from remesh.policy import Policy
 from remesh.refused import NUDGED_KINDS
 from remesh.sidecars import Claim, asked_for, claims_of, named_injector, surroundings
+from remesh.since import requested_since
 from remesh.tally import parse_time
 from remesh.verdicts import PERSISTENT, answer, closed, denied_by_policy, leaving, short, terminating
 
@@ -135,43 +135,15 @@ def _barred(observed: Observed, pod: Pod, policy: Policy, claim: Claim) -> tuple
 
 
 def _older_than_request(observed: Observed, pod: Pod, claim: Claim) -> bool:
-    """True if the pod was created before the webhook, or before its namespace asked: nothing was missed then."""
+    """True if who is injected may have changed since the pod was created: then it missed nothing that is known."""
     if observed.webhook_older is not None:
         return not observed.webhook_older
     created = parse_time(pod.metadata.creation_timestamp)
     if created is None:
         return False
     configured = observed.configured.get(claim.injector.configuration)
-    asked = requested_since(observed.namespace, claim.profile)
+    asked = requested_since(observed.namespace, claim.profile, observed.webhooks or ())
     return any(since is not None and created < since for since in (configured, asked))
-
-
-def requested_since(namespace: Namespace | None, profile: MeshProfile) -> datetime | None:
-    """When the namespace's request for this mesh last changed, as its managed fields tell. None: they do not.
-
-    Source: metadata.managedFields; an entry's time moves when its manager changes any of its fields, so it may be
-    later than the request itself. The error is to the safe side: the pod is then reported and not replaced.
-    """
-    if namespace is None:
-        return None
-    wanted = [
-        ("f:metadata", f"f:{place.kind}s", f"f:{place.key}") for place in profile.asks.places if place.on == "namespace"
-    ]
-    times = [
-        parse_time(entry.time)
-        for entry in namespace.metadata.managed_fields or ()
-        if any(_is_set(entry.fields_v1, path) for path in wanted)
-    ]
-    return max((time for time in times if time is not None), default=None)
-
-
-def _is_set(fields: Any, path: tuple[str, ...]) -> bool:
-    """True if managed fields name this one. What is no object on the way names nothing."""
-    for step in path:
-        if not isinstance(fields, dict) or step not in fields:
-            return False
-        fields = fields[step]
-    return True
 
 
 def _runs_once(owner_kind: str, pod: Pod) -> bool:

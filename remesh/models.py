@@ -179,7 +179,7 @@ class Observed:
     exists: bool = True  # False: the object is only a manifest, or was refused at creation
     # False: the pod is older than the webhook or the namespace's request for injection. None: `configured` tells.
     webhook_older: bool | None = None
-    configured: dict[str, datetime] = field(default_factory=dict)  # when each webhook configuration was created
+    configured: dict[str, datetime] = field(default_factory=dict)  # when what a configuration sees changed last
     no_events: bool = False  # True: known that its controller wrote no Kubernetes Event, so it is not retrying
     notes: dict[str, Any] = field(default_factory=dict)
 

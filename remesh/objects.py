@@ -166,12 +166,17 @@ class NamespaceStatus(Slim):
 class ManagedFields(Slim):
     """Who set which fields, and when one of them last changed."""
 
+    operation: str = ""  # "Apply" or "Update"
     time: str | None = None
     fields_v1: dict[str, Any] = msgspec.field(default_factory=dict, name="fieldsV1")
 
 
 class NamespaceMeta(ObjectMeta):
-    managed_fields: list[ManagedFields] | None = None  # only here: on pods it would be most of their weight
+    managed_fields: list[ManagedFields] | None = None  # not on pods, of which it would be most of their weight
+
+
+class ConfigurationMeta(ObjectMeta):
+    managed_fields: list[ManagedFields] | None = None
 
 
 class Namespace(Slim):
@@ -238,7 +243,7 @@ class Webhook(Slim):
 class WebhookConfiguration(Slim):
     """A MutatingWebhookConfiguration."""
 
-    metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    metadata: ConfigurationMeta = msgspec.field(default_factory=ConfigurationMeta)
     webhooks: list[Webhook] | None = None
 
 
@@ -263,8 +268,20 @@ class NodeStatus(Slim):
     conditions: list[Condition] | None = None
 
 
+class Taint(Slim):
+    key: str = ""
+    value: str = ""
+    effect: str = ""  # "NoSchedule", "PreferNoSchedule" or "NoExecute"
+
+
+class NodeSpec(Slim):
+    taints: list[Taint] | None = None
+    unschedulable: bool = False  # cordoned
+
+
 class Node(Slim):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
+    spec: NodeSpec = msgspec.field(default_factory=NodeSpec)
     status: NodeStatus = msgspec.field(default_factory=NodeStatus)
 
     @property

@@ -22,7 +22,7 @@ class View(Protocol):
         """Every live mutating webhook with the name of its configuration."""
 
     def configured(self) -> dict[str, datetime]:
-        """When each live webhook configuration was created, by name."""
+        """When what each live webhook configuration sees may have changed last, by name."""
 
 
 def observe(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from remesh.objects import Pod, WebhookConfiguration, Workload
+from remesh.objects import Pod, Workload
 
 COUNTED_KINDS: Final = frozenset(
     {"ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job", "Deployment"}
@@ -118,9 +118,3 @@ def active(pod: Pod) -> bool:
 def counted(workload: Workload, pods: Iterable[Pod]) -> int | None:
     """Its pods as they are now, which its status tells only later. None for a Job: finished pods may be gone."""
     return None if workload.kind == "Job" else sum(1 for pod in pods if active(pod))
-
-
-def created_times(configurations: Iterable[WebhookConfiguration]) -> dict[str, datetime]:
-    """When each webhook configuration was created, by name."""
-    times = ((each.metadata.name, parse_time(each.metadata.creation_timestamp)) for each in configurations)
-    return {name: time for name, time in times if time is not None}

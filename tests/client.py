@@ -90,12 +90,18 @@ class Client:
         self.api.patch(path(kind, namespace, name), {"spec": {"replicas": replicas}})
 
     def change_webhooks(self, configuration: str, **fields: object) -> None:
-        """Change fields of every webhook in a configuration, such as `failurePolicy="Ignore"`."""
+        """Change fields of every webhook in a configuration, such as `failurePolicy="Ignore"`, as another manager.
+
+        A manager's entry among the managed fields has one time: whoever also set the selectors would seem to have
+        changed them now.
+        """
         place = f"/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{configuration}"
-        body = self.api.get(place)
-        for webhook in body["webhooks"]:
-            webhook.update(fields)
-        self.api.put(place, body)
+        changes = [
+            {"op": "add", "path": f"/webhooks/{index}/{field}", "value": value}
+            for index in range(len(self.api.get(place)["webhooks"]))
+            for field, value in fields.items()
+        ]
+        self.api.patch(f"{place}?fieldManager=somebody-in-an-outage", changes, kind="json")
 
     def nudge_annotations(self, namespace: str) -> list[str]:
         """Owners that carry the nudge annotation: must be none in the end."""

@@ -6,13 +6,13 @@ reads. Implements `remesh.observe.View`, so that `decide()` sees the cluster as 
 
 import threading
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
 from remesh.kube.api import ReadyEndpoints, count_endpoints
 from remesh.objects import EndpointSlice, Namespace, Node, Pod, Webhook, WebhookConfiguration, Workload
-from remesh.tally import created_times
+from remesh.since import REMOVED, configured_times, left_behind
 
 WORKLOAD_KINDS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
 LOOKED_AT = ("Pod", *WORKLOAD_KINDS)
@@ -222,7 +222,7 @@ class Store:
         elif kind == "MutatingWebhookConfiguration":
             configurations = list(self._objects.get(kind, {}).values())
             self._webhooks = [pair for configuration in configurations for pair in _webhooks_of(configuration)]
-            self._configured = created_times(configurations)
+            self._configured = configured_times(configurations)
             self.webhooks_version += 1
             self._look_again(uid for kind in LOOKED_AT for uid in self._objects.get(kind, {}))
         elif kind == "Node":
@@ -235,8 +235,17 @@ class Store:
             if before is not None and before.metadata.uid == item.metadata.uid:
                 del self._namespaces[name]
         else:
+            if before is not None and before.metadata.uid == item.metadata.uid:
+                self._note_removals(before, item)
             self._namespaces[name] = item
         self._look_again(self._in_namespace.get(name, ()))
+
+    def _note_removals(self, before: Namespace, item: Namespace) -> None:
+        """What is taken away from a namespace leaves no managed field: it is noted as if it did."""
+        noted = [each for each in before.metadata.managed_fields or () if each.operation == REMOVED]
+        noted += left_behind(before, item, datetime.now(UTC))
+        if noted:
+            item.metadata.managed_fields = [*(item.metadata.managed_fields or ()), *noted]
 
     def _node_changed(self, node: Node, *, gone: bool) -> None:
         name, was_ready = node.metadata.name, node.metadata.name in self._ready_nodes

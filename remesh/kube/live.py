@@ -12,7 +12,7 @@ from typing import TypeVar
 from remesh.errors import NotFound
 from remesh.kube.api import Cluster, ReadyEndpoints, Webhooks, webhooks_of
 from remesh.objects import Namespace, WebhookConfiguration
-from remesh.tally import created_times
+from remesh.since import configured_times
 
 T = TypeVar("T")
 
@@ -35,8 +35,8 @@ class LiveView:
         return self._read(("webhooks",), lambda: webhooks_of(self._configurations()))
 
     def configured(self) -> dict[str, datetime]:
-        """When each live webhook configuration was created. Raises ClusterError."""
-        return self._read(("configured",), lambda: created_times(self._configurations()))
+        """Since when each live webhook configuration sees what it does. Raises ClusterError."""
+        return self._read(("configured",), lambda: configured_times(self._configurations()))
 
     def _configurations(self) -> list[WebhookConfiguration]:
         return self._read(("configurations",), lambda: self._cluster.list("MutatingWebhookConfiguration"))

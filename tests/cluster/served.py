@@ -135,7 +135,8 @@ class ServedInjector(abc.ABC):
             for index in range(len(webhooks))
             for path, value in fields.items()
         ]
-        self._api.patch(self._configuration, changes, kind="json")
+        # As a manager of its own: its time among the managed fields is not one of a change to the selectors.
+        self._api.patch(f"{self._configuration}?fieldManager=injector", changes, kind="json")
 
     def _no_endpoints(self) -> None:
         self._need_network(Fault.NO_ENDPOINTS)

@@ -90,7 +90,7 @@ def test_a_name_that_no_api_server_stores_is_a_cluster_error(key: str, length: i
     ids=str,
 )
 def test_managed_fields_of_another_shape_name_nothing(fields: dict[str, Any]) -> None:
-    from remesh.bare import requested_since
+    from remesh.since import requested_since
 
     entry = ManagedFields(time="2026-06-01T10:00:00Z", fields_v1=fields)
     namespace = Namespace(metadata=NamespaceMeta(name="shop", managed_fields=[entry]))

@@ -28,6 +28,7 @@ from remesh.models import (
 )
 from remesh.objects import (
     Condition,
+    ConfigurationMeta,
     Container,
     Endpoint,
     EndpointConditions,
@@ -190,7 +191,7 @@ def configuration(version: str = "1", timeout_seconds: int = 10) -> WebhookConfi
         client_config=WebhookClientConfig(service=ServiceReference(namespace=SERVICE[0], name=SERVICE[1], path="/")),
         rules=[RuleWithOperations(operations=["CREATE"], api_groups=[""], api_versions=["v1"], resources=["pods"])],
     )
-    meta = ObjectMeta(name="linkerd-proxy-injector-webhook-config", uid="w", resource_version=version)
+    meta = ConfigurationMeta(name="linkerd-proxy-injector-webhook-config", uid="w", resource_version=version)
     return WebhookConfiguration(metadata=meta, webhooks=[webhook])
 
 
@@ -616,7 +617,7 @@ def test_somebody_elses_malformed_webhook_stops_nothing(world: World) -> None:
         object_selector=LabelSelector(match_expressions=[SelectorRequirement("", "In", None)]),
         match_conditions=[MatchCondition("broken", "request.((")],
     )
-    meta = ObjectMeta(name="odd", uid="odd", resource_version="1")
+    meta = ConfigurationMeta(name="odd", uid="odd", resource_version="1")
     world.store.apply("MutatingWebhookConfiguration", "ADDED", WebhookConfiguration(metadata=meta, webhooks=[odd]))
     world.store.replace("ReplicaSet", [replica_set("web")])
     world.answer = lambda _finding: PASSES
