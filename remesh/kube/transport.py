@@ -21,6 +21,7 @@ from urllib3 import exceptions as broken
 
 from remesh import __version__, crash, tracing
 from remesh.errors import ClusterError, ClusterUnreachable
+from remesh.kube import bounded
 from remesh.kube.config import Access, proxy_from_environment
 from remesh.kube.decode import decode_json
 from remesh.kube.failures import Answer, answer_error, connection_error
@@ -31,6 +32,8 @@ CONNECT_SECONDS = 5.0
 """For TCP and TLS: an API server that takes longer is as good as gone."""
 READ_SECONDS = 35.0
 """Without an answer; a second more than the API server gives its own writes (34 s)."""
+WHOLE_SECONDS = 60.0
+"""For an answer from the request to its last byte, watches apart: as long as the API server gives any of its own."""
 GET_TRIES = 3
 """A kept-alive connection may be closed under a request by a load balancer or a restart; a GET is then repeated."""
 CHUNK_BYTES = 1 << 16
@@ -80,6 +83,7 @@ class KubeClient:
     ) -> bytes:
         """Body of the answer. `timeout` is in seconds, between any two bytes of the answer.
 
+        The whole of it may take twice that, and WHOLE_SECONDS at most.
         `impersonate` is the user in whose name it is asked; the caller needs the right to impersonate that user.
         """
         headers = {"Accept": JSON, "User-Agent": USER_AGENT}
@@ -145,18 +149,27 @@ class KubeClient:
         return answer
 
     def _send(self, asked: "_Asked") -> urllib3.BaseHTTPResponse:
-        for left in reversed(range(asked.tries)):
-            try:
-                return self._send_once(asked)
-            except broken.ProtocolError as error:
-                if not left:
-                    raise connection_error(self._base, error, asked.timeout) from error
-            except broken.HTTPError as error:
-                raise connection_error(self._base, error, asked.timeout) from error
+        with bounded.answers(asked.seconds) as end:
+            for left in reversed(range(asked.tries)):
+                try:
+                    return self._send_once(asked, end)
+                except broken.ProtocolError as error:
+                    if not left:
+                        raise self._broken(error, asked) from error
+                except broken.HTTPError as error:
+                    raise self._broken(error, asked) from error
         raise AssertionError("the last try returns or raises")
 
-    def _send_once(self, asked: "_Asked") -> urllib3.BaseHTTPResponse:
-        return self._pool.request(
+    def _broken(self, error: Exception, asked: "_Asked") -> ClusterError:
+        if bounded.is_too_slow(error):
+            return ClusterUnreachable(
+                f"the API server at {self._base} answers too slowly: its answer was not whole after "
+                f"{asked.seconds:g} s; check network, proxy and its load"
+            )
+        return connection_error(self._base, error, asked.timeout)
+
+    def _send_once(self, asked: "_Asked", end: bounded.End) -> urllib3.BaseHTTPResponse:
+        answer = self._pool.request(
             asked.method,
             self._base + asked.path + (f"?{urlencode(asked.params)}" if asked.params else ""),
             body=asked.body,
@@ -166,12 +179,15 @@ class KubeClient:
             retries=False,
             redirect=False,
         )
+        if not asked.whole and answer.status < 300:
+            end.lift()
+        return answer
 
     def _refusal(self, answer: urllib3.BaseHTTPResponse, asked: "_Asked") -> ClusterError:
         try:
             body = answer.data
         except broken.HTTPError as error:
-            return connection_error(self._base, error, asked.timeout)
+            return self._broken(error, asked)
         finally:
             answer.release_conn()
         what, wait = f"{asked.method} {asked.path}", answer.headers.get("Retry-After")
@@ -190,6 +206,11 @@ class _Asked:
     body: bytes | None = field(default=None, repr=False)
     tries: int = 1
     whole: bool = True  # False: the answer is endless
+
+    @property
+    def seconds(self) -> float:
+        """For all of the answer; of an endless one, for its head."""
+        return min(WHOLE_SECONDS, 2 * self.timeout)
 
 
 class Stream(AbstractContextManager["Stream"]):
@@ -264,6 +285,6 @@ def _pool(access: Access, connections: int) -> urllib3.PoolManager:
     if access.tls_server_name:
         options["server_hostname"] = access.tls_server_name
     proxy = access.proxy_url or proxy_from_environment(urlsplit(access.server))
-    if proxy:
-        return urllib3.ProxyManager(proxy, **options)
-    return urllib3.PoolManager(**options)
+    pool = urllib3.ProxyManager(proxy, **options) if proxy else urllib3.PoolManager(**options)
+    pool.pool_classes_by_scheme = bounded.POOLS
+    return pool

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Mapping
 
 import pytest
@@ -17,10 +18,11 @@ from remesh.errors import (
     Throttled,
     Unauthorized,
 )
+from remesh.kube import transport
 from remesh.kube.config import Access, tls_context
 from remesh.kube.credentials import FixedAuth
 from remesh.kube.transport import KubeClient
-from tests.kube.server import ScriptedServer, answer, hang, refusal, reset
+from tests.kube.server import Handler, Reply, ScriptedServer, answer, hang, refusal, reset
 
 DENIED = 'admission webhook "w.example.com" denied the request: no'
 CALL_FAILED = 'Internal error occurred: failed calling webhook "w": failed to call webhook: Post "https://w": EOF'
@@ -129,6 +131,68 @@ def test_an_answer_that_does_not_come_is_a_time_out(server: ScriptedServer) -> N
     server.on("other", hang)
     with pytest.raises(ClusterUnreachable, match=r"did not answer within 0\.2 s"):
         server.client().get("/version", timeout=0.2)
+
+
+def drip(begin: bytes, forever: bytes) -> Reply:
+    """An answer that always has one more byte, each soon enough for any time-out of a read."""
+
+    def reply(handler: Handler) -> None:
+        handler.wfile.write(begin)
+        while not handler.script.closing.wait(0.02):
+            handler.wfile.write(forever)
+            handler.wfile.flush()
+
+    return reply
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+DRIPS = {
+    "in the status": drip(b"HTTP/1.1 200 ", b"O"),
+    "in the head": drip(HEAD + b"X: ", b"x"),
+    "in the body": drip(HEAD + b"Content-Length: 100000\r\n\r\n", b" "),
+    "in chunks": drip(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"1\r\n \r\n"),
+    "in a refusal": drip(b"HTTP/1.1 500 No\r\nContent-Length: 100000\r\n\r\n", b" "),
+}
+
+
+@pytest.mark.parametrize("where", DRIPS)
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_answer_that_only_drips_has_an_end(server: ScriptedServer, where: str, method: str) -> None:
+    server.on("other", DRIPS[where])
+    with pytest.raises(ClusterUnreachable, match=r"answers too slowly: .* not whole after 0\.6 s") as caught:
+        server.client().request(method, "/version", timeout=0.3)
+    assert "\n" not in str(caught.value)
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize("where", ["in the head", "in a refusal"])
+def test_a_watch_that_does_not_get_to_begin_has_an_end(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    monkeypatch.setattr(transport, "WHOLE_SECONDS", 0.3)
+    server.on("watch", DRIPS[where])
+    with pytest.raises(ClusterUnreachable, match="answers too slowly"):
+        server.client().stream("/pods", params={"watch": 1}, silence=5)
+
+
+def test_a_watch_that_has_begun_may_take_as_long_as_it_likes(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transport, "WHOLE_SECONDS", 0.3)
+    server.on("watch", drip(HEAD + b"Transfer-Encoding: chunked\r\n\r\n", b"2\r\nx\n\r\n"))
+    with server.client().stream("/pods", params={"watch": 1}, silence=5) as stream:
+        began = time.monotonic()
+        lines = stream.lines()
+        while time.monotonic() - began < 0.6:
+            assert next(lines) == b"x"
+
+
+def test_a_proxy_that_drips_has_an_end(server: ScriptedServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Handler, "do_CONNECT", Handler.handle_any, raising=False)
+    server.on("other", drip(b"HTTP/1.1 200 ", b"O"))
+    client = KubeClient(Access("https://api.invalid:6443", "test", tls=tls_context("", "test"), proxy_url=server.url))
+    with pytest.raises(ClusterUnreachable, match="answers too slowly"):
+        client.get("/version", timeout=0.3)
 
 
 def test_an_answer_that_is_no_json_is_named(server: ScriptedServer) -> None:
