@@ -9,7 +9,7 @@
 
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
+from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from remesh import sentinel
 from remesh.errors import ConfigError
@@ -49,23 +49,31 @@ def endpoint(url: str, variable: str) -> Endpoint:
     parts = urlsplit(url)
     if parts.scheme == "unix":
         return Endpoint(_socket_url(parts), None)
-    if parts.scheme == "redis":
-        return Endpoint(url, None)
-    bare, query = _without_tls_parameters(parts)
-    return Endpoint(bare, tls_parameters(query, variable))
+    return Endpoint(_plain_url(parts), tls_parameters(_query(parts), variable) if parts.scheme == "rediss" else None)
 
 
-def _without_tls_parameters(parts: SplitResult) -> tuple[str, dict[str, str]]:
-    query = parse_qsl(parts.query)
-    rest = [(key, value) for key, value in query if not key.startswith("ssl_")]
-    return urlunsplit(parts._replace(query=urlencode(rest))), dict(query)
+def _query(parts: SplitResult) -> dict[str, str]:
+    return dict(parse_qsl(parts.query))
+
+
+def _plain_url(parts: SplitResult) -> str:
+    """A URL without parameters, none of which Celery understands. As for redis-py, `db` goes before the path."""
+    if not parts.query:
+        return urlunsplit(parts)
+    hosts = parts.netloc.rpartition("@")[2]
+    path = f"/{_query(parts)['db']}" if "db" in _query(parts) else parts.path
+    return urlunsplit(parts._replace(netloc=_login_of(parts) + hosts, path=path, query=""))
 
 
 def _socket_url(parts: SplitResult) -> str:
-    query = dict(parse_qsl(parts.query))
+    return f"redis+socket://{_login_of(parts)}{parts.path}?virtual_host={_query(parts).get('db', '0')}"
+
+
+def _login_of(parts: SplitResult) -> str:
+    query = _query(parts)
     user = unquote(parts.username or "") or query.get("username", "")
     secret = unquote(parts.password or "") or query.get("password", "")
-    return f"redis+socket://{_login(user, secret)}{parts.path}?virtual_host={query.get('db', '0')}"
+    return _login(user, secret)
 
 
 def _login(user: str, secret: str) -> str:
@@ -89,7 +97,10 @@ def _amqp(url: str, variable: str) -> Endpoint:
         raise ConfigError(f"{variable}: port is not a number from 0 to 65535; give a URL {AMQP_EXAMPLE}") from error
     if not parts.hostname or port == 0:
         raise ConfigError(f"{variable}: no host; give a URL {AMQP_EXAMPLE}")
-    bare, query = _without_tls_parameters(parts)
+    bare, query = urlunsplit(parts._replace(query="")), _query(parts)
+    unknown = next((key for key, _ in parse_qsl(parts.query, keep_blank_values=True) if not key.startswith("ssl_")), "")
+    if unknown:
+        raise ConfigError(f"{variable}: parameter {unknown[:30]!r} is not known; known are those of TLS, ssl_…")
     if parts.scheme == "amqp":
         if any(key.startswith("ssl_") for key in query):
             raise ConfigError(f"{variable}: ssl_ parameters mean nothing without TLS; give amqps://…")

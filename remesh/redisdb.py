@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import redis
 from redis.backoff import ExponentialBackoff
@@ -36,6 +36,7 @@ VISIBILITY_TIMEOUT_SECONDS = 300
 CLOCK_SKEW_SECONDS = 5.0
 
 SCHEMES = ("redis", "rediss", "unix", *sentinel.SCHEMES)
+PARAMETERS = ("db", "username", "password")  # of a URL's query, besides those of TLS
 
 
 def connect(settings: Settings) -> RedisClient:
@@ -80,14 +81,37 @@ def check_url(url: str, variable: str) -> None:
         raise ConfigError(f"{variable}: port is not a number from 0 to 65535; give a URL {example}") from error
     if parts.scheme not in SCHEMES:
         raise ConfigError(f"{variable}: scheme {parts.scheme[:20]!r} is not known; give a URL {example}")
+    check_parameters(parts, variable)
     if parts.scheme == "unix":
         if not parts.path or parts.path == "/":
             raise ConfigError(f"{variable}: no socket path; give a URL {example}")
         return
     if not parts.hostname or port == 0:
         raise ConfigError(f"{variable}: no host; give a URL {example}")
-    if parts.path.strip("/") and not parts.path.strip("/").isdigit():
+    if parts.path.strip("/") and not _is_number(parts.path.strip("/")):
         raise ConfigError(f"{variable}: database must be a number; give a URL {example}")
+
+
+def check_parameters(parts: SplitResult, variable: str) -> None:
+    """Raise ConfigError for a parameter in the URL's query that is not known, or not possible.
+
+    redis-py and Celery know some more, but not the same ones, and time-outs are remesh's to set: see `connect_url`.
+    """
+    for key, value in parse_qsl(parts.query, keep_blank_values=True):
+        if key.startswith("ssl_"):
+            if parts.scheme != "rediss":
+                raise ConfigError(f"{variable}: ssl_ parameters mean nothing without TLS; give rediss://…")
+        elif key not in PARAMETERS:
+            known = ", ".join((*PARAMETERS, *(("ssl_…",) if parts.scheme == "rediss" else ())))
+            raise ConfigError(f"{variable}: parameter {key[:30]!r} is not known; known are {known}")
+        elif key == "db" and not _is_number(value):
+            raise ConfigError(f"{variable}: parameter 'db' must be a number, and is {value[:20]!r}")
+    if parts.scheme == "rediss":
+        tls_parameters(dict(parse_qsl(parts.query)), variable)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) < 10
 
 
 def place(client: RedisClient) -> str:

@@ -64,7 +64,10 @@ def is_sentinel(url: str) -> bool:
 
 def parse(url: str, variable: str) -> SentinelUrl:
     """Read such a URL. `variable` is the setting that an error names. Raises ConfigError, without the URL in it."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise ConfigError(f"{variable}: a host is not possible; give a URL {EXAMPLE}") from error
     query = dict(parse_qsl(parts.query))
     login, _, hosts = parts.netloc.rpartition("@")
     username, _, password = login.partition(":")
@@ -111,7 +114,7 @@ def _host(text: str, variable: str) -> tuple[str, int]:
 
 def _database(parts: SplitResult, variable: str) -> int:
     text = parts.path.strip("/") or "0"
-    if not text.isdigit():
+    if not (text.isascii() and text.isdigit() and len(text) < 10):
         raise ConfigError(f"{variable}: database must be a number; give a URL {EXAMPLE}")
     return int(text)
 

@@ -16,14 +16,17 @@ log = logs.get("tls")
 
 _RULES = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 _FILES = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile")
+_KNOWN = (*_FILES, "ssl_cert_reqs", "ssl_check_hostname")
 
 
 def tls_parameters(query: Mapping[str, str], variable: str) -> dict[str, Any]:
     """Those of `query`, with their values as redis-py takes them.
 
-    `variable` is the setting that an error names. Raises ConfigError for a rule that is none and a file that cannot be
-    read.
+    `variable` is the setting that an error names. Raises ConfigError for a parameter and a rule that is none.
     """
+    for key in query:
+        if key.startswith("ssl_") and key not in _KNOWN:
+            raise ConfigError(f"{variable}: parameter {key[:30]!r} is not known; known are {', '.join(_KNOWN)}")
     # Without parameters kombu would accept any certificate.
     found: dict[str, Any] = {"ssl_cert_reqs": "required"}
     found |= {key: value for key, value in query.items() if key.startswith("ssl_")}

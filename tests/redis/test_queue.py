@@ -143,6 +143,9 @@ def test_after_an_outage_the_same_app_sends_again(server: EmbeddedRedis, real: R
         ("unix://user:p%40ss@/run/r.sock", "redis+socket://user:p%40ss@/run/r.sock?virtual_host=0"),
         ("unix:///run/r.sock?password=p@ss", "redis+socket://:p%40ss@/run/r.sock?virtual_host=0"),
         ("rediss://:secret@host:6380/1?ssl_ca_certs=/ca.pem", "rediss://:secret@host:6380/1"),
+        ("redis://host:6379/1?db=3", "redis://host:6379/3"),
+        ("redis://[::1]:6379?username=user&password=p@ss", "redis://user:p%40ss@[::1]:6379"),
+        ("rediss://:secret@host/1?db=3&ssl_ca_certs=/ca.pem", "rediss://:secret@host/3"),
     ],
 )
 def test_urls_are_turned_into_celerys_form(ours: str, celerys: str) -> None:
@@ -171,6 +174,18 @@ def test_a_url_that_cannot_be_right_names_its_setting(variable: str) -> None:
     settings = Settings.model_validate({variable: "http://:hunter2@host"})
     with pytest.raises(ConfigError, match=f"^REMESH_{variable.upper()}: scheme 'http'") as caught:
         make_app(settings)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://:hunter2@host?foo=bar", "redis://host?socket_timeout=1", "amqp://host?foo=bar", "amqps://h?ssl_foo=1"],
+)
+def test_a_parameter_that_is_not_known_names_its_setting(url: str) -> None:
+    with pytest.raises(
+        ConfigError, match=r"^REMESH_BROKER_URL: parameter '(ssl_)?[a-z_]+' is not known; known"
+    ) as caught:
+        make_app(Settings.model_validate({"broker_url": url}))
     assert "hunter2" not in str(caught.value)
 
 

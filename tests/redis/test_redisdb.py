@@ -241,6 +241,20 @@ def test_our_own_errors_and_bugs_pass_unchanged() -> None:
         ("redis://host/shop", "database must be a number"),
         ("unix://", "no socket path"),
         ("unix:///", "no socket path"),
+        ("redis://host/²", "database must be a number"),
+        ("redis://:hunter2@host?foo=bar", "parameter 'foo' is not known; known are db, username, password"),
+        ("redis://:hunter2@host?socket_timeout=abc", "parameter 'socket_timeout' is not known"),
+        ("redis://host?health_check_interval=x", "parameter 'health_check_interval' is not known"),
+        ("redis://host?decode_responses=", "parameter 'decode_responses' is not known"),
+        ("redis://:hunter2@host?db=abc", "parameter 'db' must be a number, and is 'abc'"),
+        ("unix:///run/r.sock?db=-1", "parameter 'db' must be a number, and is '-1'"),
+        ("unix:///run/r.sock?foo=bar", "parameter 'foo' is not known"),
+        ("redis://host?ssl_ca_certs=/ca.pem", "ssl_ parameters mean nothing without TLS"),
+        ("rediss://host?ssl_foo=bar", "parameter 'ssl_foo' is not known; known are ssl_ca_certs"),
+        ("rediss://host?foo=bar", "parameter 'foo' is not known"),
+        ("sentinel://host?master=m&foo=bar", "parameter 'foo' is not known"),
+        ("sentinel://[host?master=m", "a host is not possible"),
+        ("sentinels://host?master=m&ssl_foo=bar", "parameter 'ssl_foo' is not known"),
     ],
 )
 def test_a_url_that_cannot_be_right_names_the_setting_and_not_the_secret(url: str, words: str) -> None:
@@ -248,6 +262,14 @@ def test_a_url_that_cannot_be_right_names_the_setting_and_not_the_secret(url: st
         connect_url(url)
     assert str(caught.value).startswith(f"REMESH_REDIS_URL: {words}")
     assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://u:p@h:7000?db=3", "redis://h:7000/1?username=u&password=p&db=3", "rediss://u:p@h:7000/3"]
+)
+def test_parameters_that_are_known_reach_the_client(url: str) -> None:
+    connection: Any = connect_url(url).connection_pool.make_connection()
+    assert (connection.username, connection.password, connection.db) == ("u", "p", 3)
 
 
 def test_places_name_host_and_database_and_no_secret(server: EmbeddedRedis) -> None:
