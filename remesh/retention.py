@@ -6,11 +6,14 @@ Called by `remesh audit prune`, and by the watcher where the policy says so. The
 2. everything before it goes to a new file, which is synced to the disk and read back: every hash must fit;
 3. a record in the trail says what is removed, where it is, and the hash from which the chain goes on;
 4. only then is anything removed. Whatever ends the process before that has removed nothing.
+
+Two at once would each write down what only one removes, so the second is refused.
 """
 
 import json
 import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -18,6 +21,8 @@ from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from redis.exceptions import LockError, RedisError
 
 from remesh import chain, logs
 from remesh.audit import Trail, record
@@ -35,6 +40,9 @@ NEWEST_SECONDS = 60.0
 BEGUN_SECONDS = 30 * 24 * 3600.0
 # How long what waits for its repair may, counted from its first record: the ledger forgets an open finding after it.
 WAITING_SECONDS = 7 * 24 * 3600.0
+# After so long without a sign of life a pruning counts as dead. It gives one at every TOLD_EVERY records.
+LOCK_SECONDS = 300.0
+TOLD_EVERY = 10_000
 # Nothing more is done about these: it is fine, it is gone, or it was reported.
 RESTING = frozenset(
     each.value
@@ -142,11 +150,16 @@ class Retention:
     ) -> Pruned:
         """Export what the cut names to a new file, write it down, remove it.
 
-        Raises UsageError, with nothing removed, if the file is there, cannot be written, does not hold what it should,
-        or shows that the chain is broken and not `although_broken`.
+        Raises UsageError, with nothing removed, if another prune is running or was faster, if the file is there, cannot
+        be written, does not hold what it should, or shows that the chain is broken and not `although_broken`.
         """
         if not cut.count:
             return Pruned(cut)
+        with self._alone(progress) as alive:
+            self._refuse_stale(cut)
+            return self._prune(cut, file, actor, although_broken, alive)
+
+    def _prune(self, cut: Cut, file: Path, actor: str, although_broken: bool, progress: Progress) -> Pruned:
         export = self._export(cut, file, progress)
         if export.report.wrong and not although_broken:
             raise UsageError(
@@ -159,6 +172,36 @@ class Retention:
         self._trail.trim_before(f"{ms}-{sequence + 1}")
         log.info("trail pruned", records=cut.count, last=cut.last, export=str(file), head=str(link))
         return Pruned(cut, export, link, position)
+
+    @contextmanager
+    def _alone(self, progress: Progress) -> Iterator[Progress]:
+        """Keep others from pruning this trail. What is given is `progress`, which keeps the lock alive, too."""
+        key = f"{self._base}pruning"
+        lock = self._redis.lock(key, timeout=LOCK_SECONDS, blocking=False, thread_local=False)
+        with translated(self._redis, "cannot keep others from pruning the trail"):
+            if not lock.acquire():
+                left = max(1, self._redis.pttl(key) // 1000)
+                raise UsageError(
+                    "another prune is running on this trail; nothing was removed; wait for its end "
+                    f"(one that was killed counts as gone in {left} s)"
+                )
+
+        def alive(done: int) -> None:
+            with translated(self._redis, "cannot keep others from pruning the trail"):
+                lock.reacquire()
+            progress(done)
+
+        try:
+            yield alive
+        finally:
+            with suppress(LockError, RedisError):  # gone already, or it goes by itself
+                lock.release()
+
+    def _refuse_stale(self, cut: Cut) -> None:
+        """A cut that was chosen before another prune ended."""
+        first = next(self._trail.entries(), None)
+        if first is None or first.position != cut.first:
+            raise UsageError("another prune has just removed records from this trail; nothing was removed; try again")
 
     def _bound(self, older_than: timedelta | None, keep: int | None) -> Cut:
         """The cut by age and number alone."""
@@ -231,7 +274,7 @@ class Retention:
                     handle.write(line)
                     written.update(line)
                     last = entry.link if entry.hash else last
-                    if number % 10_000 == 0:
+                    if number % TOLD_EVERY == 0:
                         progress(number)
                 handle.flush()
                 os.fsync(handle.fileno())

@@ -351,3 +351,39 @@ def test_a_pruning_that_names_another_hash_excuses_nothing(redis: RedisClient, t
 
 def test_times_are_aware() -> None:
     assert retention._time_of("1000-0") == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+
+
+def test_while_one_prunes_another_is_refused_and_the_first_ends_well(
+    redis: RedisClient, kept: Retention, trail: Trail, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "TOLD_EVERY", 1)
+    written(trail)
+    other, refusals = Retention(redis, trail, "test"), []
+
+    def meanwhile(_done: int) -> None:
+        with pytest.raises(UsageError, match="another prune is running on this trail; nothing was removed") as refused:
+            other.prune(other.cut(keep=4), folder / "two", actor="bob")
+        refusals.append(str(refused.value))
+
+    pruned = kept.prune(kept.cut(keep=4), folder / "one", actor="alice", progress=meanwhile)
+    assert (pruned.cut.count, len(refusals)) == (6, 6)
+    assert "one that was killed counts as gone in " in refusals[0]
+    assert not (folder / "two").exists()
+    assert verified(trail).wrong == 0
+    assert redis.exists("remesh:{test}:pruning") == 0
+
+
+def test_a_cut_that_another_prune_overtook_is_refused(kept: Retention, trail: Trail, folder: Path) -> None:
+    written(trail)
+    late = kept.cut(keep=4)
+    kept.prune(kept.cut(keep=5), folder / "one", actor="alice")
+    with pytest.raises(UsageError, match="another prune has just removed records"):
+        kept.prune(late, folder / "two", actor="bob")
+    assert not (folder / "two").exists()
+
+
+def test_a_prune_that_failed_keeps_no_other_out(kept: Retention, trail: Trail, folder: Path) -> None:
+    written(trail)
+    with pytest.raises(UsageError):
+        kept.prune(kept.cut(keep=4), folder / "none" / "old", actor="alice")
+    assert kept.prune(kept.cut(keep=4), folder / "old", actor="alice").cut.count == 6
