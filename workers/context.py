@@ -25,7 +25,7 @@ from remesh.meshes import Profiles, load_profiles
 from remesh.meter import NOBODY, Meter
 from remesh.metered import MeteredTrail
 from remesh.models import AuditRecord, ObjectRef, Outcome
-from remesh.objects import OwnerReference, Pod, Workload
+from remesh.objects import Node, OwnerReference, Pod, Workload
 from remesh.observe import View
 from remesh.policy import Policy, WindowPolicy, load_policy
 from remesh.settings import Settings
@@ -74,6 +74,12 @@ class PodPort(Protocol):
 
     def create_pod(self, manifest: Mapping[str, Any]) -> Pod:
         """Create it. Raises Conflict if the name is taken."""
+
+    def node(self, name: str) -> Node:
+        """One node, read now. Raises NotFound."""
+
+    def nodes(self) -> list[Node]:
+        """All nodes."""
 
     def budgets_of(self, pod: Pod) -> list[str]:
         """Names of the PodDisruptionBudgets that select it."""

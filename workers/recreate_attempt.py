@@ -36,6 +36,7 @@ from workers.chain import Chain
 from workers.context import LeasePort, RepairContext, Step, reached
 from workers.ending import USED_UP, Ending, in_quarantine
 from workers.recreate_lost import still_missing, what_goes
+from workers.recreate_nodes import no_place, no_place_on
 from workers.recreate_proof import from_proof
 from workers.recreate_verify import Seen
 from workers.verdicts import (
@@ -54,6 +55,9 @@ log = logs.get("worker.recreate")
 
 GIVEN_UP: Final = frozenset({PERSON_NEEDED, MANIFEST_LOST, "namespace_terminating"})
 """Codes with which a pod that was evicted is not created again. With any other one the tries go on."""
+
+# Of all nodes only that there is any for it. A thousand of them are some 10 MB.
+NODES_SECONDS: Final = 15.0
 
 Progress = Callable[[str, dict[str, int]], None]
 
@@ -157,7 +161,14 @@ class Attempt:
     # Acting
 
     def brake(self, pod: Pod, pods: Iterable[Pod] = ()) -> Verdict | None:
-        """Asked right before the intent: did what was evicted before come back? `pods` are its owner's."""
+        """Asked right before the intent: did what was evicted before come back? `pods` are its owner's.
+
+        And is there a node for what shall come in its place? Raises ClusterError if that cannot be read.
+        """
+        nowhere = self._no_place(pod)
+        if nowhere:
+            reason = f"nothing could come in its place: {nowhere}"
+            return self.refuse(Verdict(Result.SKIPPED, "no_node", reason))
         self.was_ready = pod.ready
         about = what_goes(pod, self.chain.owner, pods)
         found = self._take_brake(about)
@@ -177,6 +188,21 @@ class Attempt:
             return self.refuse(Verdict(Result.SKIPPED, "brake_shut", reason))
         reason = "the first pod that was evicted has to come back Ready before another one is evicted"
         return self.refuse(Verdict(Result.SKIPPED, "canary_first", reason))
+
+    def _no_place(self, pod: Pod) -> str:
+        def tolerations() -> list[dict[str, Any]]:
+            raw = self.ctx.pods.get_raw("Pod", self.ref.namespace, self.ref.name)
+            return (raw.get("spec") or {}).get("tolerations") or []
+
+        owner, name = self.chain.owner, pod.spec.node_name
+        if owner is not None and owner.kind == "DaemonSet" and name:
+            try:
+                return no_place_on(self.ctx.pods.node(name), tolerations)
+            except NotFound:
+                return f"node {name} is gone"
+        clock = self.ctx.clock
+        nodes = self.ctx.recent.recall(("nodes",), NODES_SECONDS, self.ctx.pods.nodes, clock.monotonic)
+        return no_place(nodes, tolerations)
 
     def _take_brake(self, about: str) -> Braked:
         seconds = self.ctx.policy.repair.cooldown_seconds

@@ -18,7 +18,17 @@ from remesh.kube.resources import KINDS, Resource, resource_of
 from remesh.kube.template import pod_from
 from remesh.kube.transport import JSON, MERGE_PATCH, KubeClient
 from remesh.models import ObjectRef
-from remesh.objects import EndpointSlice, Namespace, OwnerReference, Pod, Slim, Webhook, WebhookConfiguration, Workload
+from remesh.objects import (
+    EndpointSlice,
+    Namespace,
+    Node,
+    OwnerReference,
+    Pod,
+    Slim,
+    Webhook,
+    WebhookConfiguration,
+    Workload,
+)
 
 FIELD_MANAGER = "remesh"
 PAGE = 500
@@ -32,6 +42,7 @@ LIST_TRIES = 3
 Objects = list[Any]
 Pods = list[Pod]
 Names = list[str]
+Nodes = list[Node]
 Template = Mapping[str, Any]  # a pod template, as the API server has it
 Webhooks = list[tuple[str, Webhook]]  # configuration's name and webhook
 
@@ -139,6 +150,15 @@ class Cluster:
         found = decode_owner(reference.kind, reference.api_version, data)
         if found.metadata.uid != reference.uid:
             raise NotFound(f"{what} of UID {reference.uid} is gone: another object has its name", status=404)
+        return found
+
+    def node(self, name: str) -> Node:
+        """One node. Raises NotFound."""
+        return cast(Node, self.get("Node", "", name))
+
+    def nodes(self) -> Nodes:
+        """All nodes."""
+        found: Nodes = self.list("Node")
         return found
 
     def budgets_of(self, pod: Pod) -> Names:

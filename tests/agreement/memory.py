@@ -20,6 +20,7 @@ from remesh.sim import resources as res
 from remesh.sim.admission import Admission
 from remesh.sim.api import ApiServer
 from remesh.sim.injector import Injector
+from remesh.sim.kubelet import new_node
 from remesh.sim.objects import Obj, controller_of, controller_reference, copy, is_active
 from remesh.sim.resources import Resource
 from remesh.sim.routes import Request, Router, locate
@@ -80,6 +81,7 @@ class MemoryCluster:
         self.admission = Admission(self.store)
         self.api = ApiServer(self.store, self.admission)
         self.router = Router(self.api)
+        self.api.create(res.NODES, "", new_node(0))
         self.cluster = Cluster(MemoryClient(self))
 
     def add(self, body: Obj) -> None:

@@ -14,10 +14,14 @@ from remesh.ledger import Ledger
 from remesh.meshes import load_profiles
 from remesh.models import Action, AuditRecord, FailureClass, ObjectRef, RecordType, RepairRequest
 from remesh.objects import (
+    Condition,
     Container,
     LabelSelector,
     Namespace,
     NamespaceMeta,
+    Node,
+    NodeSpec,
+    NodeStatus,
     ObjectMeta,
     OwnerReference,
     Pod,
@@ -26,6 +30,7 @@ from remesh.objects import (
     PodStatus,
     PodTemplate,
     RollingUpdate,
+    Taint,
     TemplateMeta,
     UpdateStrategy,
     Webhook,
@@ -172,6 +177,11 @@ def lingers(cluster: "FakePods", gone: Pod) -> None:
     gone.metadata.deletion_timestamp = NEW
 
 
+def a_node(name: str = "node-1", *taints: Taint, ready: bool = True, cordoned: bool = False) -> Node:
+    status = NodeStatus(conditions=[Condition(type="Ready", status="True" if ready else "Unknown")])
+    return Node(ObjectMeta(name=name), NodeSpec(taints=list(taints), unschedulable=cordoned), status)
+
+
 @dataclass
 class FakePods:
     """One owner and its pods, as the API server shows them."""
@@ -192,6 +202,7 @@ class FakePods:
     budgets: list[str] = field(default_factory=list)
     injects: bool = True  # pods created from a manifest
     next_number: int = 100
+    all_nodes: list[Node] = field(default_factory=lambda: [a_node()])
 
     def add(self, *pods: Pod) -> "FakePods":
         for pod in pods:
@@ -219,7 +230,7 @@ class FakePods:
     def pod(self, namespace: str, name: str) -> Pod:
         if name not in self.pods:
             raise NotFound(f'not found: pods "{name}" not found', status=404)
-        return self.pods[name]
+        return deepcopy(self.pods[name])  # as it was when it was read
 
     def get_raw(self, kind: str, namespace: str, name: str) -> dict[str, Any]:
         self.pod(namespace, name)
@@ -240,7 +251,8 @@ class FakePods:
     def evict(self, ref: ObjectRef, *, resource_version: str = "") -> None:
         if self.evict_errors:
             raise self.evict_errors.pop(0)
-        pod = self.pod(ref.namespace, ref.name)
+        self.pod(ref.namespace, ref.name)
+        pod = self.pods[ref.name]
         if pod.metadata.uid != ref.uid:
             raise Conflict("another object has this name by now", status=409)
         self.evicted.append(ref.uid)
@@ -257,6 +269,15 @@ class FakePods:
         made = a_pod(self.next_number, marked=self.injects, at=NEW, name=name)
         self.add(made)
         return made
+
+    def node(self, name: str) -> Node:
+        found = next((each for each in self.all_nodes if each.metadata.name == name), None)
+        if found is None:
+            raise NotFound(f'not found: nodes "{name}" not found', status=404)
+        return found
+
+    def nodes(self) -> list[Node]:
+        return self.all_nodes
 
     def budgets_of(self, pod: Pod) -> list[str]:
         return self.budgets
