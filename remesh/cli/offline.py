@@ -1,5 +1,6 @@
 """`remesh explain -f`: manifests and cases judged by the same `decide()`, without a cluster."""
 
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ from remesh.documents import load_documents
 from remesh.errors import UsageError
 from remesh.models import Action, Decision, FailureClass, Observed
 from remesh.objects import Workload
+
+MOST_BYTES = 64 << 20
+"""Of what is read with -f: hundreds of times a large cluster's manifests."""
 
 
 def explain_file(common: Common, path: Path) -> None:
@@ -106,10 +110,25 @@ def _of_template(decision: Decision, of_pod: Decision, *, knows_namespace: bool)
 
 def _text(path: Path) -> str:
     try:
-        return sys.stdin.buffer.read().decode() if str(path) == "-" else path.read_text(encoding="utf-8")
+        return _bytes(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = (error.strerror or "cannot be read").lower() if isinstance(error, OSError) else "not UTF-8"
         raise UsageError(f"file {path}: {reason}; give a readable file with -f") from error
+
+
+def _bytes(path: Path) -> bytes:
+    """A file's, a pipe's or standard input's, up to MOST_BYTES: a device, for one, has no end."""
+    if str(path) == "-":
+        data = sys.stdin.buffer.read(MOST_BYTES + 1)
+    else:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISDIR(mode)):  # opening a folder says what it is
+            raise UsageError(f"file {path}: neither a file nor a pipe; give a readable file with -f")
+        with path.open("rb") as file:
+            data = file.read(MOST_BYTES + 1)
+    if len(data) > MOST_BYTES:
+        raise UsageError(f"file {path}: longer than {MOST_BYTES >> 20} MiB; give its documents in smaller files")
+    return data
 
 
 def _row(line: dict[str, str], decision: Decision) -> list[str]:

@@ -1,6 +1,8 @@
 """`remesh explain -f`: no cluster, no Redis, the same decisions."""
 
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -221,3 +223,33 @@ def test_a_file_that_is_not_there(remesh: Remesh, tmp_path: Path) -> None:
     answer = remesh("explain", "-f", tmp_path / "gone.yaml")
     assert answer.code == exits.USAGE
     assert "gone.yaml" in answer.line
+
+
+@pytest.mark.parametrize("device", ["/dev/zero", "/dev/urandom"])
+def test_what_is_neither_a_file_nor_a_pipe_is_not_read(remesh: Remesh, device: str) -> None:
+    answer = remesh("explain", "-f", device)
+    assert answer.code == 2
+    assert answer.line == f"remesh: file {device}: neither a file nor a pipe; give a readable file with -f"
+
+
+def test_a_file_without_end_is_read_to_a_bound(remesh: Remesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "huge.yaml"
+    with path.open("wb") as file:
+        file.truncate(1 << 40)
+    answer = remesh("explain", "-f", path)
+    assert (answer.code, "longer than 64 MiB" in answer.line) == (2, True)
+    with Path("/dev/zero").open() as endless:
+        monkeypatch.setattr("sys.stdin", endless)
+        answer = remesh("explain", "-f", "-")
+    assert (answer.code, "file -: longer than 64 MiB" in answer.line) == (2, True)
+
+
+def test_a_pipe_is_read_as_a_file_is(remesh: Remesh, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    manifest = b'{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}'
+    writer = threading.Thread(target=pipe.write_bytes, args=[manifest])
+    writer.start()
+    answer = remesh("explain", "-f", pipe)
+    writer.join()
+    assert (answer.code, answer.err) == (0, "")
