@@ -4,18 +4,19 @@ Used by `workers.recreate`. It guarantees:
 
 - not more of an owner's pods are away by our doing than its share, however many workers there are;
 - what its controller would create in its place has come back from a dry run with every sidecar, seconds ago;
+- pod and owner were read again after that dry run, and nothing that decides had changed;
 - one request evicts one pod: every eviction carries the UID, and a dead worker's eviction is only looked after.
 """
 
 from typing import Any, Final, NamedTuple
 
 from remesh.detect import owner_of
-from remesh.disruption import is_custom, share, stranger, unsettled
+from remesh.disruption import is_custom, min_ready_seconds, share, stranger, unsettled
 from remesh.errors import NotFound
 from remesh.fingerprint import fingerprint
 from remesh.kube.api import DryRun
 from remesh.kube.probe import ProbeResult, account_of
-from remesh.models import AuditRecord, ObjectRef, Result
+from remesh.models import Action, AuditRecord, ObjectRef, Probe, Result
 from remesh.objects import OwnerReference, Pod, Workload
 from remesh.tally import COUNTED_KINDS, active, counts
 from workers.context import Step, reached
@@ -135,13 +136,13 @@ class Eviction:
     def _in_slot(self) -> Verdict:
         repair, uid = self._ctx.policy.repair, self._owner.metadata.uid
         limit = share(self._owner, self._above, repair)
-        seconds = repair.verify_seconds + SLOT_SPARE_SECONDS
+        seconds = repair.verify_seconds + min_ready_seconds(self._owner) + SLOT_SPARE_SECONDS
         earlier = self._ctx.ledger.take_slot(uid, self._ref.uid, limit, seconds)
         if earlier is None:
             reason = f"{limit} of its owner's pods are being replaced already, which is its share"
             return self._attempt.refuse(Verdict(Result.SKIPPED, "share_taken", reason))
         self._attempt.slot_of = uid
-        return self._spared(earlier) or self._prove() or self._act(len(earlier), limit)
+        return self._spared(earlier) or self._prove() or self._afresh() or self._act(len(earlier), limit)
 
     def _spared(self, earlier: list[str]) -> Verdict | None:
         """Counted after the slot was taken, so that of two that come at once the later one sees the earlier."""
@@ -186,6 +187,39 @@ class Eviction:
         answer: DryRun = self._ctx.pods.dry_run_pod(self._owner_ref(), timeout=latency + 1, impersonate=account)
         return judge_all(answer, self._attempt.sidecars, latency, self._ctx.meter)
 
+    # Is all of it still so?
+
+    def _afresh(self) -> Verdict | None:
+        """Read pod and owner again, and decide again: a dry run lasts, and people go on working meanwhile."""
+        return self._pod_again() or self._owner_again() or self._settled() or self._decide_again()
+
+    def _pod_again(self) -> Verdict | None:
+        try:
+            found = self._ctx.pods.pod(self._ref.namespace, self._ref.name)
+        except NotFound:
+            return Verdict(Result.OBSOLETE, "gone", "it went away by itself before it was evicted")
+        if found.metadata.uid != self._ref.uid:
+            return Verdict(Result.OBSOLETE, "replaced", "another pod has its name by now")
+        if _said(found) != _said(self._pod):
+            reason = "somebody changed its labels, annotations or owner, or deleted it, while a dry run went on"
+            return self._attempt.refuse(Verdict(Result.SKIPPED, "changed_meanwhile", reason))
+        self._pod = found
+        return None
+
+    def _owner_again(self) -> Verdict | None:
+        before, controller = self._owner.template_hash, _reference(self._owner_ref())
+        verdict = self._read_owner(controller)
+        if verdict is None and self._owner.template_hash != before:
+            reason = f"the template of {controller.kind}/{controller.name} changed while a dry run went on"
+            verdict = Verdict(Result.SKIPPED, "changed_meanwhile", reason)
+        return self._attempt.refuse(verdict) if verdict is not None else None
+
+    def _decide_again(self) -> Verdict | None:
+        decision = self._attempt.decide(self._pod, Probe.PASSES)
+        if decision.action is Action.RECREATE_POD:
+            return None
+        return self._attempt.refuse(Verdict(Result.REPORTED, decision.code, decision.reason))
+
     def _owner_ref(self) -> ObjectRef:
         owner = self._owner
         return ObjectRef(
@@ -213,7 +247,8 @@ class Eviction:
 
     def _verify(self) -> Verdict:
         sight = Sight(self._look, self._doubt, self._attempt.saw, self._ctx.clock)
-        verdict = wait(sight, " and ".join(self._attempt.names), self._ctx.policy.repair.verify_seconds)
+        seconds = self._ctx.policy.repair.verify_seconds
+        verdict = wait(sight, " and ".join(self._attempt.names), seconds, min_ready_seconds(self._owner))
         reached(Step.VERIFIED)
         return verdict
 
@@ -271,6 +306,12 @@ class Eviction:
         found = self._ctx.pods.owner(self._ref.namespace, _reference(self._owner_ref()))
         there, desired = sum(1 for each in self._census().pods if active(each)), counts(found).desired
         return found.kind not in COUNTED_KINDS or desired >= self._desired or there < desired
+
+
+def _said(pod: Pod) -> tuple[object, ...]:
+    """What decides whether and by whom it would be replaced. Its status, which kubelets write often, does not."""
+    meta = pod.metadata
+    return meta.labels or {}, meta.annotations or {}, meta.owner_references or [], meta.deletion_timestamp
 
 
 def _ref_of(pod: Pod, owner: OwnerReference) -> ObjectRef:

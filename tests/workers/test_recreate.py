@@ -805,3 +805,83 @@ def test_a_native_sidecar_is_a_sidecar(world: d.PodWorld) -> None:
     world.cluster.pods["web-0"].spec.init_containers = [Container(name="linkerd-proxy", restart_policy="Always")]
 
     assert repair(d.a_request(), world.ctx).result is Result.ALREADY_HEALTHY
+
+
+# While its dry run goes on
+
+
+def relabel(world: d.PodWorld) -> None:
+    change_pod(world, labels={"app": "debug"})
+
+
+def new_template(world: d.PodWorld) -> None:
+    world.cluster.main.template_hash = "t-2"
+
+
+def roll_out(world: d.PodWorld) -> None:
+    assert world.cluster.above is not None
+    world.cluster.above.metadata.generation = 2
+
+
+def vanish(world: d.PodWorld) -> None:
+    del world.cluster.pods["web-0"]
+
+
+def opt_namespace_out(world: d.PodWorld) -> None:
+    world.view.annotations = {"linkerd.io/inject": "disabled"}
+
+
+def disown(world: d.PodWorld) -> None:
+    world.cluster.main.spec.selector = LabelSelector(match_labels={"app": "other"})
+
+
+MEANWHILE: list[tuple[str, Callable[[d.PodWorld], None]]] = [
+    ("changed_meanwhile", lambda world: change_pod(world, annotations={"linkerd.io/inject": "disabled"})),
+    ("changed_meanwhile", relabel),
+    ("changed_meanwhile", lambda world: change_pod(world, owner_references=None)),
+    ("changed_meanwhile", lambda world: change_pod(world, deletion_timestamp=d.NEW)),
+    ("changed_meanwhile", new_template),
+    ("replaced", lambda world: change_pod(world, uid="uid-another")),
+    ("gone", vanish),
+    ("owner_unsettled", roll_out),
+    ("opted_out", opt_namespace_out),
+    ("not_its_owner", disown),
+]
+
+
+@pytest.mark.parametrize(
+    ("code", "change"), MEANWHILE, ids=[f"{number}-{code}" for number, (code, _) in enumerate(MEANWHILE)]
+)
+def test_what_changes_while_the_dry_run_goes_on_keeps_the_pod(
+    world: d.PodWorld, monkeypatch: pytest.MonkeyPatch, code: str, change: Callable[[d.PodWorld], None]
+) -> None:
+    dry_run = world.cluster.dry_run_pod
+
+    def meanwhile(*asked: Any, **more: Any) -> Any:
+        change(world)
+        return dry_run(*asked, **more)
+
+    monkeypatch.setattr(world.cluster, "dry_run_pod", meanwhile)
+
+    outcome = repair(d.a_request(), world.ctx)
+
+    assert (outcome.code, outcome.acted) == (code, False)
+    assert world.cluster.evicted == []
+    assert world.records(RecordType.INTENT) == []
+
+
+def test_a_status_that_changes_while_the_dry_run_goes_on_is_no_reason(
+    world: d.PodWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dry_run = world.cluster.dry_run_pod
+
+    def meanwhile(*asked: Any, **more: Any) -> Any:
+        change_pod(world, resource_version="8")
+        world.cluster.pods["web-0"].status.conditions = []
+        return dry_run(*asked, **more)
+
+    monkeypatch.setattr(world.cluster, "dry_run_pod", meanwhile)
+
+    assert repair(d.a_request(), world.ctx).result is Result.HEALED
+    (intent,) = world.records(RecordType.INTENT)
+    assert intent.details["was_ready"] is False
