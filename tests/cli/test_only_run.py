@@ -1,5 +1,7 @@
 """Which cluster a `remesh run` works on, and that one is enough."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,23 @@ def test_a_state_folder_that_cannot_be_written_is_named(remesh: Remesh, sim: Sim
     remesh.set(XDG_STATE_HOME=tmp_path / "file")
     with pytest.raises(BrokerUnreachable, match="XDG_STATE_HOME"), only_run(session(sim)):
         pass
+
+
+def test_of_many_that_start_in_the_same_moment_one_runs(remesh: Remesh, sim: SimCluster) -> None:
+    names = [f"name-{number}" for number in range(8)]
+    together, looked = threading.Barrier(len(names)), threading.Barrier(len(names))
+
+    def start(name: str) -> str:
+        mine = session(sim, name)
+        together.wait(60)
+        try:
+            with only_run(mine):
+                looked.wait(60)  # nobody lets go before everybody has tried
+                return name
+        except AlreadyRunning:
+            looked.wait(60)
+            return ""
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        running = [name for name in pool.map(start, names) if name]
+    assert len(running) == 1
