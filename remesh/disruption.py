@@ -90,6 +90,19 @@ def _max_unavailable(workload: Workload, desired: int) -> int | None:
     return desired * int(digits) // 100 if digits.isdigit() and given.endswith("%") else None
 
 
+def min_ready_seconds(owner: Workload) -> float:
+    """For how long a new pod has to be Ready until its owner takes it for available; a day at most."""
+    return float(min(86400, max(0, owner.spec.min_ready_seconds or 0)))
+
+
+def settling(owner: Workload) -> int:
+    """Pods that are Ready, but not yet for as long as their owner asks: for it they are away."""
+    status = owner.status
+    if not min_ready_seconds(owner) or owner.kind not in ("ReplicaSet", "ReplicationController", "StatefulSet"):
+        return 0  # of others the number is not read, or need not be there
+    return max(0, (status.ready_replicas or 0) - (status.available_replicas or 0))
+
+
 def unsettled(owner: Workload, above: Workload | None) -> str:
     """Why this owner is left alone now: rolling out, paused, scaling or going away. Empty: it is settled."""
     if owner.metadata.deletion_timestamp or (above and above.metadata.deletion_timestamp):

@@ -120,6 +120,7 @@ class WorkloadSpec(Slim):
     completions: int | None = None  # Job
     suspend: bool | None = None  # Job
     paused: bool | None = None  # Deployment
+    min_ready_seconds: int | None = None  # Deployment, ReplicaSet, ReplicationController, StatefulSet, DaemonSet
     pod_management_policy: str | None = None  # StatefulSet; None: OrderedReady
     strategy: UpdateStrategy | None = None  # Deployment
     update_strategy: UpdateStrategy | None = None  # StatefulSet, DaemonSet

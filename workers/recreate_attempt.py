@@ -42,6 +42,7 @@ from workers.recreate_verify import Seen
 from workers.verdicts import (
     MANIFEST_LOST,
     NO_LONGER_WANTED,
+    NOT_AVAILABLE_YET,
     NOT_READY_YET,
     PERSON_NEEDED,
     RESTORE_PENDING,
@@ -357,7 +358,8 @@ class Attempt:
             acted=self.acted,
         )
         again = leaves_for_another_try(outcome)
-        if self.slot_of and not (again and self.acted):
+        settling = outcome.code == NOT_AVAILABLE_YET  # its slot ends by itself, once its owner may count it
+        if self.slot_of and not (again and self.acted) and not settling:
             self._give_slot_back()
         if self.braked and not (again and self.acted):
             self._tell_brake(outcome)
@@ -417,7 +419,7 @@ def came_back(outcome: Outcome, *, was_ready: bool) -> bool | None:
     A replacement that is no less Ready than the pod before takes nothing from anybody. But an owner that wants none
     right after the eviction of a Ready one may want none because of it, whatever it says.
     """
-    if outcome.result is Result.HEALED:
+    if outcome.result is Result.HEALED or outcome.code == NOT_AVAILABLE_YET:
         return True
     if outcome.acted and outcome.code == NO_LONGER_WANTED:
         return False if was_ready else None

@@ -6,7 +6,7 @@ Used by `workers.recreate_evict`. What the share is, and whether the owner is se
 from collections.abc import Callable, Collection, Iterable
 from typing import NamedTuple
 
-from remesh.disruption import share
+from remesh.disruption import settling, share
 from remesh.objects import Pod, Workload
 from remesh.policy import RepairPolicy
 from remesh.tally import COUNTED_KINDS, active, counts
@@ -50,7 +50,7 @@ def room(
         return each.metadata.uid not in earlier and (each.ready or not (pod.ready or marked(each)))
 
     standing = sum(1 for each in others if stands(each))
-    return Room(away=max(0, wanted - 1 - standing), limit=share(owner, above, repair))
+    return Room(away=max(0, wanted - 1 - standing) + settling(owner), limit=share(owner, above, repair))
 
 
 def goes_first(owner: Workload, pod: Pod, waiting: Iterable[Pod]) -> Pod | None:

@@ -10,7 +10,7 @@ from remesh.errors import ClusterUnreachable, NotFound, Throttled
 from remesh.models import Result
 from remesh.objects import Pod
 from workers.context import Clock
-from workers.verdicts import NOT_READY_YET, NOT_REPLACED, STILL_TERMINATING, Verdict
+from workers.verdicts import NOT_AVAILABLE_YET, NOT_READY_YET, NOT_REPLACED, STILL_TERMINATING, Verdict
 from workers.verify import DOUBT_SECONDS, FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS
 
 
@@ -43,8 +43,15 @@ class Seen:
         return int(self.new is not None and self.marked and self.new.ready)
 
 
-def judge(seen: Seen, sidecars: str, *, final: bool) -> Verdict | None:
-    """The verdict, or None while it is worth waiting. `sidecars` are the expected ones, for people."""
+def judge(seen: Seen, sidecars: str, *, final: bool, left: float = 0.0) -> Verdict | None:
+    """The verdict, or None while it is worth waiting. `sidecars` are the expected ones, for people.
+
+    `left` are the seconds for which a Ready replacement has to stay so until its owner takes it for available.
+    """
+    if seen.ready and left > 0 and seen.new is not None:
+        name = seen.new.metadata.name
+        reason = f"{name} came in its place with the {sidecars} sidecar and is Ready, to be so for {left:.0f} s more"
+        return Verdict(Result.INJECTED, NOT_AVAILABLE_YET, reason) if final else None
     if seen.new is not None:
         return _of_new(seen, seen.new.metadata.name, sidecars, final=final)
     if not final:
@@ -75,12 +82,34 @@ class Sight:
     clock: Clock
 
 
-def wait(sight: Sight, sidecars: str, seconds: float) -> Verdict:
+class _Steady:
+    """For how long a replacement still has to be Ready: `minReadySeconds`, from when it was first seen so.
+
+    Pods' conditions are read without their times, so it counts anew whenever it is seen not Ready.
+    """
+
+    def __init__(self, min_ready: float) -> None:
+        self._min_ready = min_ready
+        self._pod = ""
+        self._since = 0.0
+
+    def left(self, seen: Seen, now: float) -> float:
+        if not seen.ready or seen.new is None:
+            self._pod = ""
+            return self._min_ready
+        if self._pod != seen.new.metadata.uid:
+            self._pod, self._since = seen.new.metadata.uid, now
+        return max(0.0, self._since + self._min_ready - now)
+
+
+def wait(sight: Sight, sidecars: str, seconds: float, min_ready: float = 0.0) -> Verdict:
     """Look until there is a verdict, for at most `seconds`, and one dry run more.
 
+    A replacement has come back once it has been Ready for `min_ready` seconds: before, its owner does not count it.
     Raises ClusterUnreachable or Throttled if the API server does not answer at the end of that time.
     """
     began, pause, doubted = sight.clock.monotonic(), FIRST_PAUSE_SECONDS, False
+    steady = _Steady(min_ready)
     while True:
         passed = sight.clock.monotonic() - began
         final = passed >= seconds
@@ -93,7 +122,7 @@ def wait(sight: Sight, sidecars: str, seconds: float) -> Verdict:
                 raise
             seen = Seen(going=True)  # not known; looked at again
         sight.progress(seen)
-        verdict = judge(seen, sidecars, final=final)
+        verdict = judge(seen, sidecars, final=final, left=steady.left(seen, sight.clock.monotonic()))
         if seen.bare or (seen.missing and (final or (passed >= DOUBT_SECONDS and not doubted))):
             doubted = True
             verdict = sight.doubt() or verdict

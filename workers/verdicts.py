@@ -31,6 +31,7 @@ class Verdict:
 
 
 NOT_READY_YET: Final = "not_ready_yet"  # what came has its sidecar; whether it ever runs is not known
+NOT_AVAILABLE_YET: Final = "not_available_yet"  # what came is Ready, but not yet for as long as its owner asks
 NO_LONGER_WANTED: Final = "no_longer_wanted"  # evicted, and its owner says that it wants fewer
 NOT_REPLACED: Final = "not_replaced"  # evicted, and nothing came
 STILL_TERMINATING: Final = "still_terminating"  # evicted, and nothing can be seen of a replacement yet
