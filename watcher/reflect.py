@@ -112,16 +112,16 @@ class Reflectors:
 
     def _reflector(self, kind: str) -> Reflector:
         def ours(item: Any) -> bool:
-            return kind not in _SHARDED or self._shard.owns(item.metadata.namespace)
+            return self._shard.owns(item.metadata.namespace)
 
         def on_list(items: list[Any]) -> None:
-            self._store.replace(kind, items if self._shard.is_whole else [item for item in items if ours(item)])
+            self._store.replace(kind, items)
 
         def on_event(event: str, item: Any) -> None:
-            if ours(item):
-                self._store.apply(kind, event, item)
+            self._store.apply(kind, event, item)
 
-        return Reflector(self._client, kind, on_list, on_event)
+        divided = kind in _SHARDED and not self._shard.is_whole
+        return Reflector(self._client, kind, on_list, on_event, keep=ours if divided else None)
 
     def _slices_reflector(self, namespace: str, service: str) -> Reflector:
         def on_list(items: list[Any]) -> None:

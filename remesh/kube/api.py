@@ -345,10 +345,12 @@ def list_all(
     label_selector: str | None = None,
     *,
     each: Callable[[Any], None] | None = None,
+    keep: Callable[[Any], bool] | None = None,
 ) -> ListPage:
     """A whole list, page by page, consistent at one resourceVersion; starts over when its pages expire.
 
-    `each` sees every item as its page arrives, also those of a list that is then started over.
+    `each` sees every item as its page arrives, also those of a list that is then started over. Without `keep` all are
+    kept; what it refuses is dropped with its page, before the next one is asked for.
     """
     for left in reversed(range(LIST_TRIES)):
         try:
@@ -358,7 +360,7 @@ def list_all(
                 if each:
                     for item in page.items:
                         each(item)
-                items += page.items
+                items += page.items if keep is None else [item for item in page.items if keep(item)]
                 version = version or page.resource_version
         except Gone:
             if not left:

@@ -78,7 +78,9 @@ class Reflector:
         namespace: str | None = None,
         label_selector: str | None = None,
         silence: float = SILENCE_SECONDS,
+        keep: Callable[[Any], bool] | None = None,
     ) -> None:
+        """`keep` says of each object whether it matters at all; what does not is never held, and never handed over."""
         self.kind = kind
         self.synced = threading.Event()
         """Set once the first complete list has been handed over."""
@@ -96,6 +98,7 @@ class Reflector:
         self._namespace = namespace
         self._selector = label_selector
         self._silence = silence
+        self._keep = keep
         self._stopped = threading.Event()
         self._stream: Stream | None = None
         self._version = ""  # resourceVersion to go on from; "" means list first
@@ -160,7 +163,7 @@ class Reflector:
         self._stopped.wait(seconds)
 
     def _list(self) -> None:
-        page = list_all(self._client, self.kind, self._namespace, self._selector, each=self._arrived)
+        page = list_all(self._client, self.kind, self._namespace, self._selector, each=self._arrived, keep=self._keep)
         self._alive()
         if self._stopped.is_set():
             return
@@ -202,7 +205,7 @@ class Reflector:
             raise status_error(Answer(access.server, access.context, f"watch of {self.kind}", code), event.status)
         self._alive()
         self._backoff.reset()
-        if event.object is not None:
+        if event.object is not None and (self._keep is None or self._keep(event.object)):
             self._siblings.share(event.object)
             self._on_event(event.type, event.object)
         self._version = event.resource_version or self._version

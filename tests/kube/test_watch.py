@@ -75,6 +75,16 @@ def test_hands_over_all_pages_as_one_set_then_changes(server: ScriptedServer, st
     assert 200 < int(watched["timeoutSeconds"]) <= 290
 
 
+def test_what_does_not_matter_is_neither_held_nor_handed_over(server: ScriptedServer, start: Start) -> None:
+    server.on("list", page(pod("a"), pod("b"), more="next"), page(pod("c")))
+    changes = event("ADDED", pod("d", "101")), event("MODIFIED", pod("a", "102")), event("MODIFIED", pod("b", "103"))
+    server.on("watch", stream(*changes, then="hang"), stream(then="hang"))
+    store, _ = start(keep=lambda item: item.metadata.name in "ad")
+    wait_for(lambda: len(store.events) == 2, "two changes")
+    assert store.lists == [["a"]]
+    assert store.events == [("ADDED", "d"), ("MODIFIED", "a")]
+
+
 def test_starts_the_list_over_when_its_pages_expire(server: ScriptedServer, start: Start) -> None:
     expired = refusal(410, "Expired", "The provided continue parameter is too old")
     server.on("list", page(pod("a"), more="x"), expired, page(pod("a2"), more="y"), page(pod("b2")))
