@@ -23,6 +23,7 @@ from workers.context import Step, reached
 from workers.recreate_attempt import Attempt, repairable
 from workers.recreate_proof import from_proof, judge_all, passes, proof_seconds
 from workers.recreate_share import goes_first, held_back, room
+from workers.recreate_template import another_template
 from workers.recreate_verify import Seen, Sight, wait
 from workers.verdicts import Verdict
 
@@ -106,6 +107,7 @@ class Eviction:
     def _settled(self) -> Verdict | None:
         """Left alone until nobody else is at work on its owner."""
         reason = self._read_above() or unsettled(self._owner, self._above) or held_back(self._owner, self._pod)
+        reason = reason or another_template(self._owner, self._above, self._pod, self._ctx.pods.get_raw)
         return self._attempt.refuse(Verdict(Result.SKIPPED, "owner_unsettled", reason)) if reason else None
 
     def _read_above(self) -> str:

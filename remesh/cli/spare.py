@@ -22,6 +22,7 @@ from remesh.tally import active
 from workers.recent import Recent
 from workers.recreate_proof import judge_all
 from workers.recreate_share import goes_first, held_back, room
+from workers.recreate_template import another_template
 from workers.verdicts import Verdict, works_again_later
 
 T = TypeVar("T")
@@ -72,6 +73,7 @@ class Spare:
         except NotFound:
             return Verdict(Result.SKIPPED, "owner_unsettled", "what is above its ReplicaSet is gone")
         reason = unsettled(owner, above) or held_back(owner, pod)
+        reason = reason or another_template(owner, above, pod, self._cluster.get_raw)
         if reason:
             return Verdict(Result.SKIPPED, "owner_unsettled", reason)
         return self._later(owner, above, pod, sidecars)
