@@ -39,6 +39,7 @@ class Alone:
         self._attempt = attempt
         self._ctx, self._ref = attempt.ctx, attempt.ref
         self._manifest: dict[str, Any] = {}
+        self._finalizers: list[str] = []
         self._version = ""  # resourceVersion at which the manifest was read
         self._digest = ""
         self._problem = ""  # why it is not back yet
@@ -103,11 +104,20 @@ class Alone:
         if metadata.get("uid") != self._ref.uid:
             raise Conflict(f"{self._ref} is another object by now", status=409)
         self._version = str(metadata.get("resourceVersion", ""))
+        self._finalizers = [str(each) for each in metadata.get("finalizers") or ()]
         self._manifest = restorable(raw)
         self._attempt.ending.template_hash = shape_hash(self._manifest)
 
     def _whole(self, pod: Pod) -> Verdict | None:
-        """What one injector has put into a running pod cannot be told from what its person wrote."""
+        """What one injector has put into a running pod cannot be told from what its person wrote.
+
+        And one with finalizers keeps its name until somebody else removes them: none could be created in its place.
+        """
+        if self._finalizers:
+            reason = (
+                f"it has finalizers ({', '.join(self._finalizers)}), so its name might stay taken once it is evicted"
+            )
+            return self._attempt.refuse(Verdict(Result.REPORTED, "has_finalizers", reason))
         present = [profile.title for profile in self._attempt.sidecars if profile.injected(pod)]
         if not present:
             return None

@@ -129,6 +129,17 @@ def test_nothing_is_evicted_unless_the_manifest_comes_back_injected(world: d.Pod
     assert world.ledger.manifest("uid-0") is None
 
 
+def test_a_pod_with_finalizers_is_reported_and_holds_up_nobody(world: d.PodWorld) -> None:
+    """Evicted, it would keep its name until somebody else removes them, and nothing could be created."""
+    world.cluster.raw["metadata"]["finalizers"] = ["example.com/hold"]
+
+    outcome = repair(d.a_request(), world.ctx)
+
+    assert (outcome.result, outcome.code) == (Result.REPORTED, "has_finalizers")
+    assert (world.cluster.evicted, world.ledger.manifest("uid-0")) == ([], None)
+    assert world.ledger.brakes.take("linkerd/linkerd-proxy-injector", "another", 60).free
+
+
 def test_a_pod_that_one_injector_has_changed_already_is_not_recreated(world: d.PodWorld) -> None:
     """Its manifest would carry the first sidecar as if a person had written it."""
     world.view.found += d.hooks("vault")
