@@ -13,10 +13,10 @@ LEAST_SECONDS: Final = 2.0  # a burst within less says nothing of what comes
 REPAIRED: Final = frozenset({Action.NUDGE_OWNER, Action.RECREATE_POD, Action.WAIT_FOR_INJECTOR})
 # What is reported at first and repaired once somebody has mended its cause shows so by one of these.
 ON_ITS_WAY: Final = frozenset({RecordType.WAIT, RecordType.RELEASE, RecordType.INTENT})
-HEALED: Final = frozenset({Result.HEALED, Result.INJECTED, Result.ALREADY_HEALTHY})
+HEALED: Final = frozenset({Result.HEALED, Result.ALREADY_HEALTHY})
 # Reported, because the policy only observes: as broken as before, and repaired as soon as somebody changes the mode.
 ONLY_OBSERVED: Final = frozenset({"observe_mode", "observe_only"})
-OVER: Final = HEALED | {Result.OBSOLETE, Result.QUARANTINED, Result.REPORTED}
+OVER: Final = HEALED | {Result.INJECTED, Result.OBSOLETE, Result.QUARANTINED, Result.REPORTED}
 
 
 @dataclass(slots=True)
@@ -40,6 +40,7 @@ class Incident:
     ended: datetime | None  # when the last one was over; None while any is open
     objects: int
     healed: int
+    not_ready: int  # replaced with its sidecar, and not Ready when that was last seen
     quarantined: int
     left: int  # not over yet
     meshes: tuple[str, ...]
@@ -66,6 +67,7 @@ class Incident:
             "ended": self.ended.isoformat() if self.ended else None,
             "objects": self.objects,
             "healed": self.healed,
+            "not_ready": self.not_ready,
             "quarantined": self.quarantined,
             "left": self.left,
             "meshes": list(self.meshes),
@@ -119,6 +121,7 @@ def _incident(group: list[_Chain], records: Iterable[AuditRecord]) -> Incident:
         ended=max(ends) if len(ends) == len(group) else None,
         objects=len(group),
         healed=len(healed),
+        not_ready=sum(1 for chain in group if chain.result == Result.INJECTED),
         quarantined=sum(1 for chain in group if chain.result == Result.QUARANTINED),
         left=len(group) - len(ends),
         meshes=tuple(sorted({chain.mesh for chain in group if chain.mesh})),
@@ -157,4 +160,4 @@ def pace(records: Iterable[AuditRecord], left: int, now: datetime, *, gate_open:
 
 
 def _ended_well(record: AuditRecord) -> bool:
-    return record.type is RecordType.OUTCOME and record.details.get("result") in HEALED
+    return record.type is RecordType.OUTCOME and record.details.get("result") in HEALED | {Result.INJECTED}

@@ -208,6 +208,7 @@ def _incident(found: dict[str, Any] | None, now: datetime) -> str:
         parts.append(f"within {age(found['seconds'])}")
     if found["repair_seconds"] is not None:
         parts.append(f"{found['repair_seconds']:.1f} s after the gate opened")
+    parts += [f"{found['not_ready']} replaced, not Ready yet"] if found["not_ready"] else []
     parts += [f"{found['quarantined']} quarantined"] if found["quarantined"] else []
     parts += [f"{found['left']} still open"] if found["left"] else []
     return ", ".join(parts)

@@ -72,6 +72,7 @@ INCIDENT = {
     "began": ago(minutes=10),
     "objects": 40,
     "healed": 39,
+    "not_ready": 0,
     "quarantined": 1,
     "left": 0,
     "meshes": ["linkerd"],

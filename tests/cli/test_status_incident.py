@@ -83,12 +83,19 @@ def test_what_waits_for_long_keeps_its_incident_together() -> None:
 
 @pytest.mark.parametrize(
     ("result", "healed", "quarantined", "left"),
-    [(Result.QUARANTINED, 0, 1, 0), (Result.OBSOLETE, 0, 0, 0), (Result.WAITING, 0, 0, 1), (Result.INJECTED, 1, 0, 0)],
+    [(Result.QUARANTINED, 0, 1, 0), (Result.OBSOLETE, 0, 0, 0), (Result.WAITING, 0, 0, 1), (Result.INJECTED, 0, 0, 0)],
 )
 def test_how_it_ended_is_told(result: Result, healed: int, quarantined: int, left: int) -> None:
     incident = last_incident([found("a", 0), outcome("a", 5, result)])
     assert incident is not None
     assert (incident.healed, incident.quarantined, incident.left) == (healed, quarantined, left)
+
+
+def test_what_is_replaced_and_not_ready_is_not_told_as_healed() -> None:
+    incident = last_incident([found("a", 0), found("b", 0), outcome("a", 5, Result.INJECTED), outcome("b", 6)])
+    assert incident is not None
+    assert (incident.healed, incident.not_ready, incident.objects) == (1, 1, 2)
+    assert incident.document()["not_ready"] == 1
 
 
 def test_the_end_is_told_from_the_measured_rate() -> None:
@@ -127,5 +134,5 @@ def test_numbers_always_add_up(events: list[tuple[str, str, int]]) -> None:
     if incident is None:
         assert not any(kind == "found" for _, kind, _ in events)
         return
-    assert 0 <= incident.healed + incident.quarantined + incident.left <= incident.objects <= 6
+    assert 0 <= incident.healed + incident.not_ready + incident.quarantined + incident.left <= incident.objects <= 6
     assert (incident.ended is None) == (incident.left > 0)
