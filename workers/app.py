@@ -22,7 +22,7 @@ from remesh.queue import make_app
 from remesh.settings import Settings, read_settings
 from workers.context import ContextSource, build_context
 from workers.owed import Sweeper
-from workers.quiet import only_log_lines
+from workers.quiet import in_single_lines, only_log_lines
 from workers.revocation import is_revoked
 from workers.seeing import BrokerPort, Seeing
 from workers.tasks import register, revoked_before_start
@@ -185,6 +185,7 @@ def _check_flower(**_: Any) -> None:
     """Sent when Flower has read its options, from environment, file and command line, and is about to start."""
     from tornado.options import options
 
+    in_single_lines()
     try:
         require_password(options.basic_auth or (), options.auth or "")
     except ConfigError as error:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,10 @@ def sessions_of(pid: int) -> list[int]:
     return found
 
 
-def _status_of(url: str) -> int | None:
+def _status_of(url: str, login: str = "", data: bytes | None = None) -> int | None:
+    headers = {"Authorization": f"Basic {b64encode(login.encode()).decode()}"} if login else {}
     try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(urllib.request.Request(url, data, headers), timeout=5) as answer:
             return int(answer.status)
     except urllib.error.HTTPError as error:
         return error.code
@@ -133,9 +135,14 @@ def test_run_heals_without_any_set_up_and_ends_all_with_ctrl_c(
 
 def test_run_observing_writes_nothing_to_the_cluster(bed: SimCluster, tmp_path: Path, remesh: Remesh) -> None:
     running = start_run(bed, tmp_path, "--observe", "--flower")
-    url = next(line.split()[1] for line in running.text.splitlines() if line.startswith("flower    http"))
+    told = next(line.split() for line in running.text.splitlines() if line.startswith("flower    http"))
+    url, login = told[1], f"{told[3]}:{told[5]}"
     wait_until(lambda: _status_of(url) == 401, "Flower, which asks for its password")
     assert "flower   |" not in running.text
+    assert _status_of(f"{url}/metrics") == _status_of(f"{url}/healthcheck") == 200, "as docs/security.md says"
+    assert _status_of(f"{url}/api/task/send-task/x", login, b'{"kwargs": [1]}') == 500
+    running.says("TypeError: ", 30)
+    assert "Traceback" not in running.text
     assert "mode=observe" in running.text
     assert "mode=repair" not in running.text
     assert running.end(signal.SIGTERM) == 143
