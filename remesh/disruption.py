@@ -64,7 +64,7 @@ def stranger(owner: Workload, pod: Pod, repair: RepairPolicy) -> tuple[str, str]
 
 
 def share(owner: Workload, above: Workload | None, repair: RepairPolicy) -> int:
-    """Pods of this owner that may be away at the same time by our doing; at least one.
+    """Pods of this owner that may be away at the same time by our doing; at least one: what says 0 see `forbids`.
 
     The policy's `share` where it is set; else what the owner's own rolling update allows to be unavailable; else a
     quarter. An ordered StatefulSet gives up one pod at a time whatever it says, as its controller replaces them.
@@ -88,6 +88,22 @@ def _max_unavailable(workload: Workload, desired: int) -> int | None:
         return given
     digits = given.removesuffix("%")
     return desired * int(digits) // 100 if digits.isdigit() and given.endswith("%") else None
+
+
+def forbids(owner: Workload, above: Workload | None, repair: RepairPolicy) -> str:
+    """Why none of its pods may be away, or "". Only a 0 that somebody wrote counts, and the policy's `share` beats it.
+
+    A percentage that rounds down to none does not: a rolling update then brings the new pod up first, which eviction
+    cannot, and every owner of one replica would be left bare.
+    """
+    workload = above if above is not None else owner
+    strategy = workload.spec.strategy or workload.spec.update_strategy
+    rolling = strategy.rolling_update if strategy is not None else None
+    if repair.share is not None or owner.kind == "StatefulSet" or rolling is None:
+        return ""
+    if rolling.max_unavailable not in (0, "0", "0%"):
+        return ""
+    return f"its owner allows none to be missing: maxUnavailable of {workload.kind}/{workload.metadata.name} is 0"
 
 
 def min_ready_seconds(owner: Workload) -> float:

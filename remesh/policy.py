@@ -105,7 +105,8 @@ class RepairPolicy(Section):
     """A released finding without outcome after this long is released again: the queue may lose a task.
     More than `verify_seconds`."""
     share: float | None = Field(default=None, gt=0, le=1)
-    """Part of an owner's pods replaced at once. Default: as its own rolling update allows, else a quarter."""
+    """Part of an owner's pods replaced at once, one at least. Default: as its own rolling update allows (nothing if its
+    maxUnavailable is 0), else a quarter."""
     bare_pods: bool = False
     """Recreate pods that have no controller."""
     older_pods: bool = False

@@ -10,7 +10,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from remesh import logs, tracing
-from remesh.disruption import share, unsettled
+from remesh.disruption import forbids, share, unsettled
 from remesh.errors import BrokerError
 from remesh.models import Action, Finding, RepairRequest
 from remesh.policy import Mode
@@ -104,6 +104,10 @@ class Releaser:
         reason = unsettled(owner, above)
         if reason:
             self._desk.record.waits(tracked, "owner_unsettled", reason)
+            return False
+        reason = forbids(owner, above, self._desk.policy.repair)
+        if reason:
+            self._desk.record.waits(tracked, "none_to_spare", reason)
             return False
         return busy[tracked.owner_uid] < share(owner, above, self._desk.policy.repair)
 

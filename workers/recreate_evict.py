@@ -11,7 +11,7 @@ Used by `workers.recreate`. It guarantees:
 from typing import Any, Final, NamedTuple
 
 from remesh.detect import owner_of
-from remesh.disruption import is_custom, min_ready_seconds, share, stranger, unsettled
+from remesh.disruption import forbids, is_custom, min_ready_seconds, share, stranger, unsettled
 from remesh.errors import NotFound
 from remesh.fingerprint import fingerprint
 from remesh.kube.api import DryRun
@@ -108,7 +108,10 @@ class Eviction:
         """Left alone until nobody else is at work on its owner."""
         reason = self._read_above() or unsettled(self._owner, self._above) or held_back(self._owner, self._pod)
         reason = reason or another_template(self._owner, self._above, self._pod, self._ctx.pods.get_raw)
-        return self._attempt.refuse(Verdict(Result.SKIPPED, "owner_unsettled", reason)) if reason else None
+        if reason:
+            return self._attempt.refuse(Verdict(Result.SKIPPED, "owner_unsettled", reason))
+        reason = forbids(self._owner, self._above, self._ctx.policy.repair)
+        return self._attempt.refuse(Verdict(Result.SKIPPED, "none_to_spare", reason)) if reason else None
 
     def _read_above(self) -> str:
         controller = self._owner.metadata.controller

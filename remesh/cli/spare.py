@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from remesh.classify import classify
-from remesh.disruption import stranger, unsettled
+from remesh.disruption import forbids, stranger, unsettled
 from remesh.errors import ClusterError, NotFound, Rejected, Throttled
 from remesh.kube.api import Cluster
 from remesh.kube.probe import ProbeResult, account_of
@@ -76,6 +76,9 @@ class Spare:
         reason = reason or another_template(owner, above, pod, self._cluster.get_raw)
         if reason:
             return Verdict(Result.SKIPPED, "owner_unsettled", reason)
+        reason = forbids(owner, above, self._policy.repair)
+        if reason:
+            return Verdict(Result.SKIPPED, "none_to_spare", reason)
         return self._later(owner, above, pod, sidecars)
 
     def refusal(self, pod: Pod, ref: ObjectRef) -> Verdict | None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from remesh.disruption import share, unsettled
+from remesh.disruption import forbids, share, unsettled
 from remesh.objects import (
     ObjectMeta,
     RollingUpdate,
@@ -55,6 +55,24 @@ def test_the_policys_share_comes_first_and_is_never_less_than_one_pod() -> None:
     policy = RepairPolicy(share=0.1)
     assert share(replica_set(40), deployment(40, "50%"), policy) == 4
     assert share(replica_set(5), None, policy) == 1
+
+
+@pytest.mark.parametrize(
+    ("unavailable", "policy", "forbidden"),
+    [
+        (0, DEFAULT, True),
+        ("0%", DEFAULT, True),
+        (0, RepairPolicy(share=0.1), False),
+        ("25%", DEFAULT, False),
+        (None, DEFAULT, False),
+    ],
+)
+def test_only_a_zero_that_somebody_wrote_allows_none_to_be_missing(
+    unavailable: int | str | None, policy: RepairPolicy, forbidden: bool
+) -> None:
+    found = forbids(replica_set(1), deployment(1, unavailable), policy)
+    assert ("allows none to be missing" in found) is forbidden
+    assert share(replica_set(1), deployment(1, unavailable), policy) == 1
 
 
 def test_without_a_deployment_it_is_a_quarter() -> None:

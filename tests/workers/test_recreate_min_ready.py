@@ -1,9 +1,11 @@
-"""A replacement counts once it has been Ready for its owner's minReadySeconds."""
+"""A replacement counts once it was Ready for minReadySeconds; and an owner may allow none to be missing."""
+
+from typing import Any
 
 import pytest
 
 from remesh.models import Result
-from remesh.objects import PodCondition
+from remesh.objects import PodCondition, RollingUpdate, UpdateStrategy
 from remesh.policy import RepairPolicy
 from tests.workers import recreate_doubles as d
 from tests.workers.doubles import StillClock
@@ -58,6 +60,23 @@ def test_longer_than_the_verification_it_keeps_its_slot() -> None:
     assert came_back(outcome, was_ready=True) is True
     assert world.ledger.take_slot("uid-web", "another", 1, 60) is None
     assert world.ledger.take_slot("uid-web", "another", 2, 60) == ["uid-0"]
+    world.redis.close()
+
+
+@pytest.mark.parametrize(("policy", "evicted"), [({}, False), ({"repair": {"share": 0.1}}, True)])
+def test_an_owner_that_allows_none_to_be_missing_loses_none_unless_the_policy_says_so(
+    policy: dict[str, Any], evicted: bool
+) -> None:
+    world = d.a_world()
+    world.use(policy)
+    above = world.cluster.above
+    assert above is not None
+    above.spec.strategy = UpdateStrategy("RollingUpdate", RollingUpdate(max_unavailable=0))
+
+    outcome = repair(d.a_request(), world.ctx)
+
+    assert bool(world.cluster.evicted) is evicted
+    assert outcome.code == ("healed" if evicted else "none_to_spare")
     world.redis.close()
 
 
