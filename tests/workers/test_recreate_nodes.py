@@ -52,7 +52,7 @@ def test_one_node_that_takes_it_is_enough_and_none_is_not() -> None:
     assert no_place([], list) == "no node is Ready"
 
 
-@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet", "ReplicationController"])
+@pytest.mark.parametrize("kind", ["ReplicaSet", "StatefulSet"])
 @pytest.mark.parametrize("node", [d.a_node(cordoned=True), d.a_node(ready=False)], ids=["cordoned", "not Ready"])
 def test_with_no_node_to_go_to_nothing_is_evicted(kind: str, node: Node) -> None:
     world = d.a_world(kind)
