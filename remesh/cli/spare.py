@@ -7,7 +7,7 @@ are doing at the same time is not looked at.
 
 import time
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from remesh.classify import classify
 from remesh.disruption import forbids, stranger, unsettled
@@ -20,6 +20,7 @@ from remesh.objects import Pod, Workload
 from remesh.policy import Policy
 from remesh.tally import active
 from workers.recent import Recent
+from workers.recreate_nodes import no_place, no_place_on
 from workers.recreate_proof import judge_all
 from workers.recreate_share import goes_first, held_back, room
 from workers.recreate_template import another_template
@@ -57,7 +58,7 @@ class Spare:
         """Why it would not be evicted now, whatever a dry run says; None if it would. Raises ClusterError."""
         controller = pod.metadata.controller
         if controller is None:
-            return _partly_injected(pod, sidecars)
+            return _partly_injected(pod, sidecars) or self._nowhere(pod)
         what, namespace = f"{controller.kind}/{controller.name}", pod.metadata.namespace
         try:
             owner = self._recall(("owner", controller.uid), lambda: self._cluster.owner(namespace, controller))
@@ -79,7 +80,7 @@ class Spare:
         reason = forbids(owner, above, self._policy.repair)
         if reason:
             return Verdict(Result.SKIPPED, "none_to_spare", reason)
-        return self._later(owner, above, pod, sidecars)
+        return self._later(owner, above, pod, sidecars) or self._nowhere(pod)
 
     def refusal(self, pod: Pod, ref: ObjectRef) -> Verdict | None:
         """Why the API server would not evict it now, by a dry run of the eviction; None if it would, or is not known.
@@ -132,6 +133,23 @@ class Spare:
             return None
         reason = f"{found.away} of its owner's pods are away already, and {found.limit} may be"
         return Verdict(Result.SKIPPED, "share_taken", reason)
+
+    def _nowhere(self, pod: Pod) -> Verdict | None:
+        """No node would take what came in its place."""
+
+        def tolerations() -> list[dict[str, Any]]:
+            raw = self._cluster.get_raw("Pod", pod.metadata.namespace, pod.metadata.name)
+            return (raw.get("spec") or {}).get("tolerations") or []
+
+        controller, name = pod.metadata.controller, pod.spec.node_name
+        if controller is not None and controller.kind == "DaemonSet" and name:
+            try:
+                reason = no_place_on(self._cluster.node(name), tolerations)
+            except NotFound:
+                reason = f"node {name} is gone"
+        else:
+            reason = no_place(self._recall(("nodes",), self._cluster.nodes), tolerations)
+        return Verdict(Result.SKIPPED, "no_node", f"nothing could come in its place: {reason}") if reason else None
 
     def _recall(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
         return self._recent.recall(key, BELIEVED_SECONDS, ask, time.monotonic)

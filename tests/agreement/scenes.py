@@ -184,7 +184,7 @@ def _serve(world: MemoryCluster, injector: AnInjector) -> None:
         }
     )
     there = injector.fault is not Fault.NO_ENDPOINTS
-    endpoints = [{"addresses": ["10.1.0.1"], "conditions": {"ready": there}, "nodeName": "n"}]
+    endpoints = [{"addresses": ["10.1.0.1"], "conditions": {"ready": there}, "nodeName": "sim-node-0"}]
     labels = {"kubernetes.io/service-name": wear.service}
     world.add(
         {
@@ -255,7 +255,7 @@ def _pod(owner: AnOwner, name: str, namespace: str, index: int, pod: APod) -> Ob
         metadata["annotations"]["kubernetes.io/config.mirror"] = "0123"
     if pod.state == "terminating":
         metadata |= {"deletionTimestamp": before(5), "deletionGracePeriodSeconds": 30}
-    spec: Obj = {"containers": [{"name": "app", "image": "app"}], "nodeName": "n", "hostNetwork": owner.host_network}
+    spec: Obj = {"containers": [{"name": "app", "image": "app"}], "nodeName": "sim-node-0", "hostNetwork": owner.host_network}
     spec["restartPolicy"] = "Never" if owner.kind == "Job" else "Always"
     for mesh in pod.sidecars:
         _mark(WEARS[mesh], metadata, spec)
