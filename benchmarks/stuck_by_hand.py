@@ -109,6 +109,7 @@ def main() -> int:
     for way in options.ways.split(","):
         with cluster("real", options.controller_qps) as bed, closing(Client(bed.kubeconfig)) as client:
             rows.append(play(bed, client, way, options))
+            say(str(rows[-1]))
     table = [
         [
             row["way"],
