@@ -255,7 +255,8 @@ def _pod(owner: AnOwner, name: str, namespace: str, index: int, pod: APod) -> Ob
         metadata["annotations"]["kubernetes.io/config.mirror"] = "0123"
     if pod.state == "terminating":
         metadata |= {"deletionTimestamp": before(5), "deletionGracePeriodSeconds": 30}
-    spec: Obj = {"containers": [{"name": "app", "image": "app"}], "nodeName": "sim-node-0", "hostNetwork": owner.host_network}
+    containers = [{"name": "app", "image": "app"}]
+    spec: Obj = {"containers": containers, "nodeName": "sim-node-0", "hostNetwork": owner.host_network}
     spec["restartPolicy"] = "Never" if owner.kind == "Job" else "Always"
     for mesh in pod.sidecars:
         _mark(WEARS[mesh], metadata, spec)
