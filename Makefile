@@ -18,7 +18,7 @@ CLUSTER ?= auto
 DEMO ?=
 TESTS ?=
 # Tests at a time. Most of the time they wait for back-offs, so more than there are cores; JOBS=0 is one by one.
-JOBS ?= 4
+JOBS ?= 3
 BENCH ?=
 
 # The tests start hundreds of processes. Without compiled modules each would compile Celery anew, for a second or more.

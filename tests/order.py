@@ -28,7 +28,7 @@ SECONDS: dict[str, float] = {
     "tests/e2e/test_main_job.py::test_a_worker_killed": 60,
     "tests/e2e/test_main_job.py::test_stuck_replicasets_are_healed_once_the_injector_works_again": 35,
     "tests/e2e/test_brokers.py": 40,
-    "tests/e2e/test_brokers.py::test_a_failover": 70,
+    "tests/e2e/test_brokers.py::test_a_failover": 39,
     "tests/flower/": 10,
     "tests/machine/": 15,
     "tests/manifests/test_at_work.py": 20,
