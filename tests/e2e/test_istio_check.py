@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from typing import Any
@@ -33,7 +34,8 @@ def check(cluster: IstioCluster, *enter: str) -> dict[str, Any]:
 def test_istio_as_it_comes_passes_every_check_of_an_injector(istio_cluster: IstioCluster, istio_namespace: str) -> None:
     found = check(istio_cluster)
     assert {item["state"] for item in found.values()} == {"ok"}, found
-    assert "1 injector with 4 webhooks" in found["injectors-found"]["text"]
+    # A revision that another test has installed is one more, with as many webhooks.
+    assert re.search(r"(1 injector with 4|2 injectors with 8) webhooks", found["injectors-found"]["text"])
     assert "PodDisruptionBudget istiod" in found["injector-budget"]["text"]
 
 
