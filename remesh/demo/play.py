@@ -198,7 +198,8 @@ class Play:
 
     def _ended(self) -> int:
         """Findings whose chain has its end."""
-        return len({record.finding_id for record in self.trail.read(types=[RecordType.OUTCOME]) if ended_well(record)})
+        ends = (record for record in self._records() if record.type is RecordType.OUTCOME)
+        return len({record.finding_id for record in ends if ended_well(record)})
 
     def _gate(self) -> str:
         gates = list(self._ledger.gates().values())
