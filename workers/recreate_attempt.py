@@ -29,14 +29,14 @@ from remesh.models import (
     RepairRequest,
     Result,
 )
-from remesh.objects import Pod
+from remesh.objects import Node, Pod
 from remesh.observe import observe
 from remesh.policy import Mode
 from workers.chain import Chain
 from workers.context import LeasePort, RepairContext, Step, reached
 from workers.ending import USED_UP, Ending, in_quarantine
 from workers.recreate_lost import still_missing, what_goes
-from workers.recreate_nodes import no_place, no_place_on
+from workers.recreate_nodes import nowhere
 from workers.recreate_proof import from_proof
 from workers.recreate_verify import Seen
 from workers.verdicts import (
@@ -166,9 +166,8 @@ class Attempt:
 
         And is there a node for what shall come in its place? Raises ClusterError if that cannot be read.
         """
-        nowhere = self._no_place(pod)
-        if nowhere:
-            reason = f"nothing could come in its place: {nowhere}"
+        reason = nowhere(pod, self.chain.owner.kind if self.chain.owner else "", self.ctx.pods, self._nodes)
+        if reason:
             return self.refuse(Verdict(Result.SKIPPED, "no_node", reason))
         self.was_ready = pod.ready
         about = what_goes(pod, self.chain.owner, pods)
@@ -190,20 +189,8 @@ class Attempt:
         reason = "the first pod that was evicted has to come back Ready before another one is evicted"
         return self.refuse(Verdict(Result.SKIPPED, "canary_first", reason))
 
-    def _no_place(self, pod: Pod) -> str:
-        def tolerations() -> list[dict[str, Any]]:
-            raw = self.ctx.pods.get_raw("Pod", self.ref.namespace, self.ref.name)
-            return (raw.get("spec") or {}).get("tolerations") or []
-
-        owner, name = self.chain.owner, pod.spec.node_name
-        if owner is not None and owner.kind == "DaemonSet" and name:
-            try:
-                return no_place_on(self.ctx.pods.node(name), tolerations)
-            except NotFound:
-                return f"node {name} is gone"
-        clock = self.ctx.clock
-        nodes = self.ctx.recent.recall(("nodes",), NODES_SECONDS, self.ctx.pods.nodes, clock.monotonic)
-        return no_place(nodes, tolerations)
+    def _nodes(self) -> list[Node]:
+        return self.ctx.recent.recall(("nodes",), NODES_SECONDS, self.ctx.pods.nodes, self.ctx.clock.monotonic)
 
     def _take_brake(self, about: str) -> Braked:
         seconds = self.ctx.policy.repair.cooldown_seconds

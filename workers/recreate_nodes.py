@@ -1,19 +1,51 @@
-"""Is there a node on which a pod's replacement may run? Pure. Used by `workers.recreate_attempt`.
+"""Is there a node on which a pod's replacement may run? Reads only. Used by the workers and by `remesh plan`.
 
 An eviction takes away at once; that nothing can come in its place shows only afterwards. Sources: "Taints and
 Tolerations" and "DaemonSet" in Kubernetes' documentation.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from remesh.objects import Node, Taint
+from remesh.errors import NotFound
+from remesh.objects import Node, Pod, Taint
 
 UNSCHEDULABLE: Final = "node.kubernetes.io/unschedulable"
 _KEEPS_OFF: Final = frozenset({"NoSchedule", "NoExecute"})
 
 Tolerations = Callable[[], Iterable[Mapping[str, Any]]]
 """The running pod's own: with those that its controller and admission have added. Asked for only where they count."""
+
+
+class Reads(Protocol):
+    """What is read of the cluster for it, as `remesh.kube.api.Cluster` has it."""
+
+    def get_raw(self, kind: str, namespace: str, name: str) -> Mapping[str, Any]:
+        """One object as the API server has it."""
+
+    def node(self, name: str) -> Node:
+        """One node, read now. Raises NotFound."""
+
+
+def nowhere(pod: Pod, owner_kind: str, cluster: Reads, nodes: Callable[[], Iterable[Node]]) -> str:
+    """Why nothing could come in the pod's place, or "". A DaemonSet's comes where the pod is, any other's anywhere.
+
+    Raises ClusterError if that cannot be read.
+    """
+
+    def tolerations() -> Iterable[Mapping[str, Any]]:
+        raw = cluster.get_raw("Pod", pod.metadata.namespace, pod.metadata.name)
+        return (raw.get("spec") or {}).get("tolerations") or []
+
+    name = pod.spec.node_name
+    if owner_kind != "DaemonSet" or not name:
+        reason = no_place(nodes(), tolerations)
+    else:
+        try:
+            reason = no_place_on(cluster.node(name), tolerations)
+        except NotFound:
+            reason = f"node {name} is gone"
+    return f"nothing could come in its place: {reason}" if reason else ""
 
 
 def no_place_on(node: Node, tolerations: Tolerations) -> str:

@@ -7,7 +7,7 @@ are doing at the same time is not looked at.
 
 import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from remesh.classify import classify
 from remesh.disruption import forbids, stranger, unsettled
@@ -16,11 +16,11 @@ from remesh.kube.api import Cluster
 from remesh.kube.probe import ProbeResult, account_of
 from remesh.meshes import MeshProfile
 from remesh.models import ObjectRef, Result
-from remesh.objects import Pod, Workload
+from remesh.objects import Node, Pod, Workload
 from remesh.policy import Policy
 from remesh.tally import active
 from workers.recent import Recent
-from workers.recreate_nodes import no_place, no_place_on
+from workers.recreate_nodes import nowhere
 from workers.recreate_proof import judge_all
 from workers.recreate_share import goes_first, held_back, room
 from workers.recreate_template import another_template
@@ -136,20 +136,12 @@ class Spare:
 
     def _nowhere(self, pod: Pod) -> Verdict | None:
         """No node would take what came in its place."""
+        controller = pod.metadata.controller
+        reason = nowhere(pod, controller.kind if controller else "", self._cluster, self._nodes)
+        return Verdict(Result.SKIPPED, "no_node", reason) if reason else None
 
-        def tolerations() -> list[dict[str, Any]]:
-            raw = self._cluster.get_raw("Pod", pod.metadata.namespace, pod.metadata.name)
-            return (raw.get("spec") or {}).get("tolerations") or []
-
-        controller, name = pod.metadata.controller, pod.spec.node_name
-        if controller is not None and controller.kind == "DaemonSet" and name:
-            try:
-                reason = no_place_on(self._cluster.node(name), tolerations)
-            except NotFound:
-                reason = f"node {name} is gone"
-        else:
-            reason = no_place(self._recall(("nodes",), self._cluster.nodes), tolerations)
-        return Verdict(Result.SKIPPED, "no_node", f"nothing could come in its place: {reason}") if reason else None
+    def _nodes(self) -> list[Node]:
+        return self._recall(("nodes",), self._cluster.nodes)
 
     def _recall(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
         return self._recent.recall(key, BELIEVED_SECONDS, ask, time.monotonic)
