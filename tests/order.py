@@ -24,7 +24,7 @@ SECONDS: dict[str, float] = {
     "tests/e2e/test_bare_pods.py::test_an_injector_that_dies_again": 50,
     "tests/e2e/test_in_cluster.py": 90,
     "tests/e2e/test_istio": 40,
-    "tests/e2e/test_istio_check.py": 41,  # before its group's other tests change what Istio comes with
+    "tests/e2e/test_istio_check.py": 5,
     "tests/e2e/test_main_job.py::test_a_worker_killed": 60,
     "tests/e2e/test_main_job.py::test_stuck_replicasets_are_healed_once_the_injector_works_again": 35,
     "tests/e2e/test_brokers.py": 40,
