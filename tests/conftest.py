@@ -10,7 +10,7 @@ from remesh.sim import SimCluster
 from remesh.testbed import InjectorWear
 from tests.order import arranged
 
-pytest_plugins = ["tests.cluster.fixtures", "tests.containers.fixtures", "tests.fakes"]
+pytest_plugins = ["tests.beds", "tests.cluster.fixtures", "tests.containers.fixtures", "tests.fakes"]
 
 # As tests/cluster/fixtures.py sets the real one.
 WEBHOOK_TIMEOUT_SECONDS = 2

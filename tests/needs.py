@@ -6,10 +6,14 @@ from typing import Any
 import pytest
 
 
+def require(reason: str | None) -> None:
+    """Go on only if there is no reason not to."""
+    if reason and os.environ.get("CI"):
+        pytest.fail(reason, pytrace=False)
+    if reason:
+        pytest.skip(reason)
+
+
 def need(there: Any, what: str) -> None:
     """Go on only if it is there."""
-    if there:
-        return
-    if os.environ.get("CI"):
-        pytest.fail(f"missing on this machine: {what}", pytrace=False)
-    pytest.skip(f"missing on this machine: {what}")
+    require(None if there else f"missing on this machine: {what}")

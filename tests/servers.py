@@ -7,7 +7,6 @@ here is ended by `stop`, by its process id.
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -21,16 +20,10 @@ from kombu.connection import Connection
 
 from tests.kube.tls import authority, issue, pem
 from tests.needs import need
-from tests.stack import wait_until
+from tests.stack import free_port, wait_until
 
 RABBITMQ = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")  # not the one on PATH, which changes user and folder
 PASSWORD = "correct horse/battery"
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

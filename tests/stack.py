@@ -6,6 +6,7 @@ started is ended by `stop`, by its process id.
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -49,6 +50,13 @@ def wait_until(check: Callable[[], T], what: str, seconds: float = 60.0) -> T:
         if time.monotonic() > end:
             raise AssertionError(f"not within {seconds:.0f} s: {what}; last seen: {value!r}")
         time.sleep(0.1)
+
+
+def free_port() -> int:
+    """A port of loopback that nobody has now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 @dataclass
@@ -168,6 +176,14 @@ class Stack:
         process = self.start("worker", f"--hostname=worker-{number}@%h", env=env)
         process.wait_for("ready.")
         return process
+
+    def expire_visibility(self) -> int:
+        """As if the visibility time-out of every unacknowledged message were over; returns how many there are."""
+        index = f"{self.settings.key_prefix}{{{self.settings.cluster}}}:celery:unacked_index"
+        held: Any = self.connection.zrange(index, 0, -1)
+        if held:
+            self.connection.zadd(index, {str(tag): 1.0 for tag in held})
+        return len(held)
 
     def records(self, **filters: Any) -> list[AuditRecord]:
         """The trail, oldest first."""

@@ -33,20 +33,6 @@ POLICY = Policy.model_validate(PATIENCE)
 OPTED_OUT = {"linkerd.io/inject": "disabled"}
 
 
-@pytest.fixture(params=["sim", pytest.param("real", marks=pytest.mark.real)])
-def bed(request: pytest.FixtureRequest) -> Iterator[TestBed]:
-    chosen: TestBed = request.getfixturevalue(f"{request.param}_cluster")
-    yield chosen
-    chosen.heal()
-
-
-@pytest.fixture
-def client(bed: TestBed) -> Iterator[Client]:
-    opened = Client(bed.kubeconfig)
-    yield opened
-    opened.close()
-
-
 @pytest.fixture
 def namespace(bed: TestBed, client: Client) -> Iterator[str]:
     name = f"agree-{secrets.token_hex(3)}"

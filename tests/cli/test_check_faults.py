@@ -18,27 +18,12 @@ from tests.cli.tls import DAY, bundle, issued, serving
 from tests.client import Client
 from tests.cluster import RealCluster, pki
 from tests.cluster.injector import Injector
+from tests.cluster.served import CONFIGURATIONS
 from tests.stack import wait_until
 
 pytestmark = pytest.mark.timeout(240)
 Found = dict[str, tuple[str, str]]  # state and text by the check's id; the worst where there are several
 WORST = ("ok", "skipped", "warning", "failed")
-CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-
-
-@pytest.fixture(params=["sim", pytest.param("real", marks=pytest.mark.real)])
-def bed(request: pytest.FixtureRequest) -> Iterator[TestBed]:
-    """A healthy cluster; faults of a test end with it."""
-    chosen: TestBed = request.getfixturevalue(f"{request.param}_cluster")
-    yield chosen
-    chosen.heal()
-
-
-@pytest.fixture
-def client(bed: TestBed) -> Iterator[Client]:
-    opened = Client(bed.kubeconfig)
-    yield opened
-    opened.close()
 
 
 @pytest.fixture

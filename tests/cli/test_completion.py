@@ -13,6 +13,8 @@ from remesh.cli.completion import Shell, candidates, script
 from remesh.cli.completions import meshes, targets
 from remesh.meshes import load_profiles
 from tests.cli.conftest import ROOT
+from tests.cluster import build
+from tests.needs import need
 
 # Not pydantic: typer itself converts parameters with it.
 HEAVY = "{'kubernetes', 'celery', 'redis', 'rich', 'yaml', 'urllib3', 'msgspec'}"
@@ -32,8 +34,7 @@ def path(tmp_path: Path) -> str:
 
 
 def shell(name: str, code: str, path: str, home: Path) -> str:
-    if shutil.which(name) is None:
-        pytest.fail(f"{name} is needed") if os.environ.get("CI") else pytest.skip(f"{name} is not installed")
+    need(shutil.which(name), name)
     environment = {**os.environ, "PATH": path, "HOME": str(home), "PYTHONPATH": str(ROOT), "TERM": "dumb"}
     done = subprocess.run(
         [name, "-c", code], capture_output=True, text=True, timeout=60, check=False, env=environment, cwd=home
@@ -94,15 +95,15 @@ def test_kubectl_asks_the_plugins_own_helper(path: str, tmp_path: Path) -> None:
     assert out.splitlines() == ["linkerd", ":4", "deployment/", "deployments/", "deploy/", ":6"]
 
 
-def test_kubectl_completes_the_plugin(path: str, tmp_path: Path) -> None:
-    if shutil.which("kubectl") is None:
-        pytest.skip("kubectl is not installed")
+@pytest.mark.real
+def test_kubectl_completes_the_plugin(path: str, tmp_path: Path, deploy_tools: None) -> None:
+    kubectl = build.ensure(build.DEPLOY_PROGRAMS)["kubectl"]
     plugin = tmp_path / "kubectl-remesh"
     plugin.write_text("#!/bin/sh\n")
     plugin.chmod(0o755)
     environment = {**os.environ, "PATH": path, "HOME": str(tmp_path), "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        ["kubectl", "__complete", "remesh", "sca"],
+        [kubectl, "__complete", "remesh", "sca"],
         capture_output=True,
         text=True,
         timeout=60,

@@ -23,21 +23,6 @@ from tests.stack import CLUSTER, Stack, types, wait_until
 pytestmark = pytest.mark.timeout(240)
 
 
-@pytest.fixture(params=["sim", pytest.param("real", marks=pytest.mark.real)])
-def bed(request: pytest.FixtureRequest) -> Iterator[TestBed]:
-    """A healthy cluster; faults of a test end with it."""
-    chosen: TestBed = request.getfixturevalue(f"{request.param}_cluster")
-    yield chosen
-    chosen.heal()
-
-
-@pytest.fixture
-def client(bed: TestBed) -> Iterator[Client]:
-    opened = Client(bed.kubeconfig)
-    yield opened
-    opened.close()
-
-
 @pytest.fixture
 def namespace(bed: TestBed, client: Client) -> Iterator[str]:
     name = f"cli-{secrets.token_hex(3)}"

@@ -5,7 +5,6 @@
 """
 
 import contextlib
-import os
 import secrets
 from collections.abc import Generator, Iterator
 
@@ -18,6 +17,7 @@ from tests.cluster.controlplane import Tuning
 from tests.cluster.errors import ApiError, BinariesUnavailable, NetworkUnavailable
 from tests.cluster.istio import IstioCluster, istio_wear
 from tests.cluster.istio import unavailable_reason as istio_unavailable_reason
+from tests.needs import require
 
 # The shortest that leaves a busy machine time to answer; a hanging injector costs every creation this long.
 WEBHOOK_TIMEOUT_SECONDS = 2
@@ -65,7 +65,7 @@ def _reason_for_no_network() -> Iterator[None]:
         yield
     except NetworkUnavailable as error:
         reason = str(error)
-    _require(reason)
+    require(reason)
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +91,7 @@ def istio_cluster() -> Iterator[IstioCluster]:
 
     Its webhook configuration is as Istio has it: `failurePolicy: Fail`, and 10 s for every call to a frozen istiod.
     """
-    _require(istio_unavailable_reason())
+    require(istio_unavailable_reason())
     cluster = IstioCluster.start(istio_wear(replicas=2), tuning=Tuning(controller_qps=CONTROLLER_QPS))
     yield cluster
     cluster.stop()
@@ -106,19 +106,12 @@ def istio_namespace(istio_cluster: IstioCluster) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def deploy_tools() -> None:
     """helm and kubectl can be had; skips where they cannot."""
-    _require(build.unavailable_reason(build.DEPLOY_PROGRAMS))
+    require(build.unavailable_reason(build.DEPLOY_PROGRAMS))
 
 
 def require_control_plane() -> None:
     """Skip the test, with the reason, where no control plane can be had; in CI fail it."""
-    _require(build.unavailable_reason())
-
-
-def _require(reason: str | None) -> None:
-    if reason and os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    if reason:
-        pytest.skip(reason)
+    require(build.unavailable_reason())
 
 
 def _fresh_namespace(cluster: RealCluster) -> Iterator[str]:

@@ -14,6 +14,7 @@ from remesh import __version__
 from tests.cluster import RealCluster, build
 from tests.containers import needs
 from tests.containers.engine import REDIS, Engine
+from tests.needs import require
 
 # As the chart calls it where nobody says otherwise.
 IMAGE = f"remesh:{__version__}"
@@ -63,11 +64,3 @@ def image(engine: Engine, image_archive: Path) -> str:
 def compose_program() -> Path:
     """docker compose, built from its Go module."""
     return build.ensure(needs.COMPOSE_PROGRAMS)["docker-compose"]
-
-
-def require(reason: str | None) -> None:
-    """Skip, or in CI fail, for this reason if there is one."""
-    if reason and os.environ.get("CI"):
-        pytest.fail(reason, pytrace=False)
-    if reason:
-        pytest.skip(reason)

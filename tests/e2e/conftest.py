@@ -13,22 +13,6 @@ from tests.stack import Stack
 _numbers = count(1)
 
 
-@pytest.fixture(params=["sim", pytest.param("real", marks=pytest.mark.real)])
-def bed(request: pytest.FixtureRequest) -> Iterator[TestBed]:
-    """A healthy cluster; faults of a test end with it."""
-    chosen: TestBed = request.getfixturevalue(f"{request.param}_cluster")
-    yield chosen
-    chosen.heal()
-
-
-@pytest.fixture
-def client(bed: TestBed) -> Iterator[Client]:
-    """Raw access to the cluster, for what a user would do and see."""
-    opened = Client(bed.kubeconfig)
-    yield opened
-    opened.close()
-
-
 @pytest.fixture
 def namespace(bed: TestBed, client: Client) -> Iterator[str]:
     """A new namespace whose pods ask for the sidecar."""

@@ -16,8 +16,7 @@ from tests.client import Client
 from tests.cluster import workloads as w
 from tests.conftest import CONTROLLER_QPS, WEBHOOK_TIMEOUT_SECONDS
 from tests.e2e.test_main_job import QUICK, long_in_backoff, outcome_of, waiting
-from tests.servers import free_port
-from tests.stack import Process, Stack, types, wait_until
+from tests.stack import Process, Stack, free_port, types, wait_until
 from watcher.shard import Shard
 
 # Little fits through at a time, so that a leader's end falls into the middle of the incident.

@@ -19,8 +19,8 @@ from tests.cluster import RealCluster, Tuning, real_node
 from tests.cluster import workloads as w
 from tests.containers import needs
 from tests.containers.engine import REDIS
-from tests.containers.fixtures import require
 from tests.manifests import tools
+from tests.needs import require
 from tests.stack import wait_until
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(590)]

@@ -3,12 +3,11 @@
 import signal
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from remesh.models import RecordType
-from remesh.testbed import Fault
+from remesh.testbed import Fault, TestBed
 from tests.client import Client
 from tests.cluster import workloads as w
 from tests.cluster.istio import IstioCluster
@@ -22,17 +21,9 @@ REPLICAS = 500
 
 
 @pytest.fixture
-def client(istio_cluster: IstioCluster) -> Iterator[Client]:
-    opened = Client(istio_cluster.kubeconfig)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def stack(istio_cluster: IstioCluster, tmp_path: Path) -> Iterator[Stack]:
-    started = Stack(istio_cluster, tmp_path)
-    yield started
-    started.stop()
+def bed(istio_cluster: IstioCluster) -> TestBed:
+    """For `client` and `stack`."""
+    return istio_cluster
 
 
 @pytest.fixture(autouse=True)

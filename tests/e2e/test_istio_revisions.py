@@ -6,7 +6,6 @@ revision tag `prod` points to it.
 
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +15,7 @@ from remesh.kube.transport import KubeClient
 from remesh.meshes import load_profiles
 from remesh.models import RecordType
 from remesh.sidecars import expected_sidecars
-from remesh.testbed import Fault
+from remesh.testbed import Fault, TestBed
 from tests.client import Client
 from tests.cluster import workloads as w
 from tests.cluster.istio import IstioCluster
@@ -54,17 +53,9 @@ def canary(istio_cluster: IstioCluster) -> Iterator[Istio]:
 
 
 @pytest.fixture
-def client(istio_cluster: IstioCluster) -> Iterator[Client]:
-    opened = Client(istio_cluster.kubeconfig)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def stack(istio_cluster: IstioCluster, tmp_path: Path) -> Iterator[Stack]:
-    started = Stack(istio_cluster, tmp_path)
-    yield started
-    started.stop()
+def bed(istio_cluster: IstioCluster) -> TestBed:
+    """For `client` and `stack`."""
+    return istio_cluster
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -18,19 +17,12 @@ from tests.client import Client
 from tests.cluster import workloads as w
 from tests.e2e.test_main_job import long_in_backoff
 from tests.needs import need
-from tests.stack import ROOT, Process, Stack, wait_until
+from tests.stack import ROOT, Process, Stack, free_port, wait_until
 
 MONITORING = ROOT / "config" / "monitoring"
 DASHBOARD = MONITORING / "dashboard.json"
 ALERTS = MONITORING / "alerts.yaml"
 QUICK = "[detection]\nsilent_seconds = 5.0\nno_condition_seconds = 3.0\n"
-
-
-def free_port() -> int:
-    """A port that nobody has now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def fetch(port: int, path: str) -> tuple[int, str]:

@@ -18,7 +18,8 @@ from remesh.metrics_http import MetricsServer
 from remesh.metrics_table import SPECS, WATCHER, WORKER
 from remesh.models import Action, FailureClass, Finding, InjectorRef, ObjectRef, Result
 from tests.monitoring import metrics_page
-from tests.monitoring.scene import fetch, free_port
+from tests.monitoring.scene import fetch
+from tests.stack import free_port
 from watcher.findings import Book
 from watcher.gate import Gate
 from watcher.health import STUCK_SECONDS, Pulse

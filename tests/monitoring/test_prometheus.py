@@ -9,8 +9,8 @@ import pytest
 from remesh.sim import SimCluster
 from tests.monitoring.conftest import Incident
 from tests.monitoring.dashboard import document, panels
-from tests.monitoring.scene import Served, free_port
-from tests.stack import Stack, wait_until
+from tests.monitoring.scene import Served
+from tests.stack import Stack, free_port, wait_until
 
 pytestmark = pytest.mark.timeout(240)
 

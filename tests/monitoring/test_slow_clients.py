@@ -11,8 +11,8 @@ from remesh import metrics_http
 from remesh.metrics import Metrics
 from remesh.metrics_http import CONNECTIONS, HEAD_BYTES, MetricsServer
 from remesh.metrics_table import WATCHER
-from tests.monitoring.scene import fetch, free_port
-from tests.stack import wait_until
+from tests.monitoring.scene import fetch
+from tests.stack import free_port, wait_until
 
 
 @pytest.fixture

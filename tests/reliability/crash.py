@@ -14,12 +14,11 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from remesh import crash
 from remesh.testbed import TestBed
 from tests.reliability.story import BudgetWatch, Story, told
-from tests.stack import CLUSTER, Process
+from tests.stack import Process
 
 RECOVERY_SECONDS = 150.0
 PROCESSES = ("watcher", "worker")
@@ -65,6 +64,7 @@ class Supervisor:
         }
         self._running: dict[str, Process] = {}
         self.died: list[str] = []
+        self._holds_messages = False  # a worker died, and its successor has not been given what it held
 
     def start(self, name: str) -> None:
         """Start one of them; it may die before it says that it is there."""
@@ -85,24 +85,11 @@ class Supervisor:
             if code != -signal.SIGKILL or not self._left[name]:
                 raise AssertionError(f"{name} ended with {code}: {process.text()[-2000:]}")
             self.died.append(str(self._left[name].pop(0)))
+            self._holds_messages |= name == "worker"
             self.start(name)
-        if self.died:
-            self._shorten_waits()
-
-    def _shorten_waits(self) -> None:
-        """As if five minutes had passed for the messages that the dead worker held, once its successor is there."""
-        stack = self._story.stack
-        base = f"{stack.settings.key_prefix}{{{CLUSTER}}}:"
-        if not any("worker@" in each for each in self.died):
-            return
-        worker = self._running["worker"]
-        if "ready." not in worker.text():
-            return
-        self.died = [each.replace("worker@", "worker at ") for each in self.died]  # once for each death
-        index = f"{base}celery:unacked_index"
-        held: Any = stack.connection.zrange(index, 0, -1)
-        if held:
-            stack.connection.zadd(index, {str(tag): 1.0 for tag in held})
+        if self._holds_messages and "ready." in self._running["worker"].text():
+            self._holds_messages = False
+            self._story.stack.expire_visibility()
 
 
 def play(bed: TestBed, folder: Path, number: int, kills: list[Kill], learn: Path | None = None) -> Run:

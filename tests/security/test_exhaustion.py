@@ -1,19 +1,17 @@
 """What one user's objects cost everybody else: turns, memory and records are bounded."""
 
 import time
-from collections.abc import Iterator, Sized
+from collections.abc import Sized
 
 import fakeredis
 import pytest
 
 from remesh.audit import Trail
 from remesh.kube.sharing import ANNOTATIONS, VALUE_CHARACTERS, Siblings
-from remesh.meshes import load_profiles
 from remesh.models import TEXT_CHARACTERS, AuditRecord, Outcome, RecordType, Result
 from remesh.objects import ObjectMeta, Pod
-from remesh.policy import Policy
 from tests.watcher.test_findings import NOW, finding
-from tests.watcher.test_runtime import DENIED, PASSES, World, heal_object, namespace, replica_set
+from tests.watcher.test_runtime import DENIED, PASSES, World, heal_object, replica_set
 from watcher import look
 from watcher.findings import Tracked
 from watcher.release import cost, probe_candidate
@@ -67,14 +65,6 @@ def test_dry_runs_take_turns_among_namespaces() -> None:
     waiting = flood_and_victim()
     tried = [probe_candidate(waiting, turn) for turn in range(4)]
     assert [each.finding.ref.namespace for each in tried if each] == ["evil", "shop"] * 2
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World(Policy(), load_profiles(), fakeredis.FakeRedis(decode_responses=True))
-    made.store.replace("Namespace", [namespace("shop"), namespace("evil")])
-    yield made
-    made.watcher.gatekeeper.close()
 
 
 def test_templates_that_are_refused_do_not_keep_the_gate_shut_for_others(world: World) -> None:

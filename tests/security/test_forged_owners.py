@@ -1,34 +1,23 @@
 """Whatever a pod says of its owner: nothing of it counts for an owner that is somebody else's, and no pod is lost."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-import fakeredis
 import pytest
 
 from remesh.errors import NotFound
 from remesh.kube.api import Cluster
 from remesh.kube.config import load_access
 from remesh.kube.transport import KubeClient
-from remesh.meshes import load_profiles
 from remesh.models import Action, RecordType, Result
 from remesh.objects import ObjectMeta, OwnerReference, Pod
 from remesh.policy import Policy
 from remesh.sim import SimCluster
 from tests.client import Client
 from tests.cluster import workloads as w
-from tests.watcher.test_runtime import LONG_AGO, PASSES, World, namespace, pod, replica_set
+from tests.watcher.test_runtime import LONG_AGO, PASSES, World, pod, replica_set
 from tests.workers import recreate_doubles as d
 from watcher.findings import State
 from workers.repair import repair
-
-
-@pytest.fixture
-def world() -> Iterator[World]:
-    made = World(Policy(), load_profiles(), fakeredis.FakeRedis(decode_responses=True))
-    made.store.replace("Namespace", [namespace("shop"), namespace("evil")])
-    yield made
-    made.watcher.gatekeeper.close()
 
 
 def forged(name: str, *, uid: str = "web", owner: str = "web", kind: str = "ReplicaSet", injected: bool = False) -> Pod:

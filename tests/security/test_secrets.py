@@ -29,8 +29,8 @@ from tests.cli.conftest import run_apart
 from tests.client import Client
 from tests.cluster import workloads as w
 from tests.monitoring.collector import Received, receiver
-from tests.monitoring.scene import fetch, free_port
-from tests.stack import Stack, wait_until
+from tests.monitoring.scene import fetch
+from tests.stack import Stack, free_port, wait_until
 
 pytestmark = pytest.mark.timeout(280)
 

@@ -99,10 +99,7 @@ class Scene:
 
     def expire_visibility(self) -> None:
         """Let the visibility time-out of every unacknowledged message be over, as five minutes of waiting would."""
-        index = f"{self.stack.settings.key_prefix}{{{CLUSTER}}}:celery:unacked_index"
-        held: Any = self.stack.connection.zrange(index, 0, -1)
-        assert held, "no message is unacknowledged"
-        self.stack.connection.zadd(index, {str(tag): 1.0 for tag in held})
+        assert self.stack.expire_visibility(), "no message is unacknowledged"
 
     def expire_lease(self, ref: ObjectRef) -> None:
         """Let a dead worker's lease be over, as some seconds of waiting would."""

@@ -2,7 +2,6 @@
 
 import base64
 import json
-import socket
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 
 from remesh.errors import ConfigError
 from remesh.testbed import TestBed
-from tests.stack import Process, Stack, wait_until
+from tests.stack import Process, Stack, free_port, wait_until
 from workers.app import require_password
 
 pytestmark = pytest.mark.timeout(120)
@@ -120,12 +119,6 @@ def test_flower_asks_for_the_password(stack: Stack, variable: str) -> None:
     assert status(port, "ada:wrong") == 401
     assert status(port, "ada:secret") == 200
     assert "secret" not in flower.text()
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def status(port: int, login: str) -> int:
