@@ -1,7 +1,6 @@
 """Flower as a person sees it, in a real browser: who, what, why and the outcome; and its buttons do what they say."""
 
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from remesh.testbed import Fault, InjectorWear
 from tests.cluster import workloads as w
 from tests.flower.browser import CHROMIUM, DRIVER, FlowerPages, chromium
 from tests.needs import need
-from tests.stack import Process, wait_until
+from tests.stack import Process, free_port, wait_until
 from tests.workers.conftest import Scene, open_scene
 
 pytestmark = pytest.mark.timeout(240)
@@ -49,12 +48,6 @@ def pages(scene: Scene, worker: Process) -> Iterator[FlowerPages]:
     scene.stack.start("flower", f"--port={port}", "--address=127.0.0.1", env=env).wait_for("Visit me")
     with chromium() as driver:
         yield FlowerPages(driver, port, LOGIN)
-
-
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
 
 
 def keep_picture(pages: FlowerPages, name: str) -> None:
@@ -127,7 +120,9 @@ def test_terminate_stops_a_repair_that_has_written_no_intent(scene: Scene, pages
     assert scene.client.nudge_annotations(scene.namespace) == []
 
 
-def test_revoke_drops_a_task_that_waits_and_says_so_in_the_trail(scene: Scene, pages: FlowerPages) -> None:
+def test_revoke_drops_a_task_that_waits_and_says_so_in_the_trail(
+    scene: Scene, pages: FlowerPages, worker: Process
+) -> None:
     [ref] = scene.stuck(w.replica_set("held", 1))
     scene.bed.heal()
     lease = scene.stack.ledger.lease(ref.uid, 120)
@@ -137,6 +132,7 @@ def test_revoke_drops_a_task_that_waits_and_says_so_in_the_trail(scene: Scene, p
     in_state(pages, request, "RETRY")
 
     pages.press(request.task_id, "Revoke")
+    worker.wait_for(f"flagged as revoked: {request.task_id}")
     lease.release()
 
     outcome = scene.outcome(request)
