@@ -9,12 +9,9 @@ import pytest
 from remesh.sim import SimCluster
 from remesh.testbed import InjectorWear
 from tests.order import arranged
+from tests.wears import CONTROLLER_QPS, WEBHOOK_TIMEOUT_SECONDS
 
 pytest_plugins = ["tests.beds", "tests.cluster.fixtures", "tests.containers.fixtures", "tests.fakes"]
-
-# As tests/cluster/fixtures.py sets the real one.
-WEBHOOK_TIMEOUT_SECONDS = 2
-CONTROLLER_QPS = 200
 
 
 @pytest.fixture(scope="session")

@@ -5,11 +5,14 @@ Only the time-out is shorter than theirs (10 s), so that a test of a hanging inj
 """
 
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from remesh.testbed import InjectorWear
 
-TIMEOUT_SECONDS: Final = 2  # the shortest that leaves a busy machine time to answer
+# The shortest that leaves a busy machine time to answer; a hanging injector costs every creation this long.
+WEBHOOK_TIMEOUT_SECONDS = 2
+# Ten times the default, so that a Deployment of 1000 takes seconds and not a minute.
+CONTROLLER_QPS = 200
 
 
 def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -34,7 +37,7 @@ def rules(group: str, version: str, *resources: str) -> list[dict[str, Any]]:
     ]
 
 
-LINKERD = InjectorWear(failure_policy="Ignore", timeout_seconds=TIMEOUT_SECONDS)
+LINKERD = InjectorWear(failure_policy="Ignore", timeout_seconds=WEBHOOK_TIMEOUT_SECONDS)
 
 _NOT_REFUSED = expression("sidecar.istio.io/inject", "NotIn", "false")
 _NO_LABEL = expression("istio-injection", "DoesNotExist")
@@ -49,7 +52,7 @@ ISTIO = InjectorWear(
     target_port=15017,
     path="/inject",
     failure_policy="Fail",
-    timeout_seconds=TIMEOUT_SECONDS,
+    timeout_seconds=WEBHOOK_TIMEOUT_SECONDS,
     injector_labels={"app": "istiod", "istio": "pilot"},
     namespace_selector=selector(expression("istio-injection", "In", "enabled")),
     object_selector=selector(_NOT_REFUSED),
@@ -99,7 +102,7 @@ DAPR = InjectorWear(
     target_port=4000,
     path="/mutate",
     failure_policy="Ignore",
-    timeout_seconds=TIMEOUT_SECONDS,
+    timeout_seconds=WEBHOOK_TIMEOUT_SECONDS,
     injector_labels={"app": "dapr-sidecar-injector"},
     namespace_selector={},
     object_selector={},
@@ -121,7 +124,7 @@ VAULT = InjectorWear(
     target_port=8080,
     path="/mutate",
     failure_policy="Ignore",
-    timeout_seconds=TIMEOUT_SECONDS,
+    timeout_seconds=WEBHOOK_TIMEOUT_SECONDS,
     injector_labels={"app.kubernetes.io/name": "vault-agent-injector", "component": "webhook"},
     namespace_selector={},
     object_selector=selector(expression("app.kubernetes.io/name", "NotIn", "vault-agent-injector")),
@@ -145,7 +148,7 @@ CONSUL = InjectorWear(
     target_port=8080,
     path="/mutate",
     failure_policy="Fail",
-    timeout_seconds=TIMEOUT_SECONDS,
+    timeout_seconds=WEBHOOK_TIMEOUT_SECONDS,
     injector_labels={"app": "consul", "component": "connect-injector"},
     namespace_selector=selector(
         expression(
@@ -173,7 +176,7 @@ KUMA = InjectorWear(
     target_port=5443,
     path="/inject-sidecar",
     failure_policy="Fail",
-    timeout_seconds=TIMEOUT_SECONDS,
+    timeout_seconds=WEBHOOK_TIMEOUT_SECONDS,
     injector_labels={"app": "kuma-control-plane"},
     namespace_selector=_KUMA_ASKS,
     object_selector={},
@@ -203,7 +206,7 @@ OPENTELEMETRY = InjectorWear(
     target_port=9443,
     path="/mutate-v1-pod",
     failure_policy="Ignore",
-    timeout_seconds=TIMEOUT_SECONDS,
+    timeout_seconds=WEBHOOK_TIMEOUT_SECONDS,
     injector_labels={"app.kubernetes.io/name": "opentelemetry-operator"},
     namespace_selector={},
     object_selector={},

@@ -351,7 +351,7 @@ def _by_profile(profile: MeshProfile) -> InjectorWear:
         namespace=profile.service.namespace,
         service=profile.service.name,
         path=profile.service.path or "/",
-        timeout_seconds=wears.TIMEOUT_SECONDS,
+        timeout_seconds=wears.WEBHOOK_TIMEOUT_SECONDS,
         injector_labels=dict(profile.injector.labels) or {"app": profile.service.name},
         namespace_selector={},
         object_selector={},

@@ -18,11 +18,7 @@ from tests.cluster.errors import ApiError, BinariesUnavailable, NetworkUnavailab
 from tests.cluster.istio import IstioCluster, istio_wear
 from tests.cluster.istio import unavailable_reason as istio_unavailable_reason
 from tests.needs import require
-
-# The shortest that leaves a busy machine time to answer; a hanging injector costs every creation this long.
-WEBHOOK_TIMEOUT_SECONDS = 2
-# Ten times the default, so that a Deployment of 1000 takes seconds and not a minute.
-CONTROLLER_QPS = 200
+from tests.wears import CONTROLLER_QPS, WEBHOOK_TIMEOUT_SECONDS
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -14,9 +14,9 @@ from remesh.sim import SimCluster
 from remesh.testbed import Fault, InjectorWear, TestBed
 from tests.client import Client
 from tests.cluster import workloads as w
-from tests.conftest import CONTROLLER_QPS, WEBHOOK_TIMEOUT_SECONDS
 from tests.e2e.test_main_job import QUICK, long_in_backoff, outcome_of, waiting
 from tests.stack import Process, Stack, free_port, types, wait_until
+from tests.wears import CONTROLLER_QPS, WEBHOOK_TIMEOUT_SECONDS
 from watcher.shard import Shard
 
 # Little fits through at a time, so that a leader's end falls into the middle of the incident.

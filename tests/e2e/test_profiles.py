@@ -19,7 +19,7 @@ from tests.client import Client
 from tests.cluster import workloads as w
 from tests.cluster.cluster import RealCluster
 from tests.cluster.controlplane import Tuning
-from tests.cluster.fixtures import CONTROLLER_QPS, require_control_plane
+from tests.cluster.fixtures import require_control_plane
 from tests.e2e.test_bare_pods import findings, gate_reasons, outcomes, uids
 from tests.e2e.test_main_job import QUICK, long_in_backoff, outcome_of, start_all, waiting
 from tests.stack import Stack, types, wait_until
@@ -122,10 +122,10 @@ def bed(request: pytest.FixtureRequest) -> Iterator[TestBed]:
     wear = CASES[name].wear
     started: TestBed
     if kind == "sim":
-        started = SimCluster.start(wear, controller_qps=CONTROLLER_QPS)
+        started = SimCluster.start(wear, controller_qps=wears.CONTROLLER_QPS)
     else:
         require_control_plane()
-        started = RealCluster.start(wear, tuning=Tuning(controller_qps=CONTROLLER_QPS))
+        started = RealCluster.start(wear, tuning=Tuning(controller_qps=wears.CONTROLLER_QPS))
     yield started
     started.stop()
 

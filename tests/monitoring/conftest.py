@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from remesh.sim import SimCluster
-from remesh.testbed import TestBed
+from remesh.testbed import InjectorWear, TestBed
 from tests.client import Client
 from tests.e2e.test_main_job import long_in_backoff
 from tests.monitoring.collector import Received, receiver
 from tests.monitoring.scene import QUICK, Prometheus, break_and_deploy, program, start_served
 from tests.stack import Stack, wait_until
+from tests.wears import CONTROLLER_QPS, WEBHOOK_TIMEOUT_SECONDS
 
 
 class Incident:
@@ -63,19 +64,22 @@ def settings(received: Received) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def incident(sim_cluster: SimCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Incident]:
-    """Played once; its processes, and Prometheus, are there to be asked."""
+def incident(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Incident]:
+    """Played once; its processes, and Prometheus, are there to be asked.
+
+    On a cluster of its own: the watcher goes on to the end of the session, and would heal what other tests break.
+    """
     program("prometheus")
     folder: Path = tmp_path_factory.mktemp("incident")
     with ExitStack() as exits:
         received = exits.enter_context(receiver())
-        client, stack = Client(sim_cluster.kubeconfig), Stack(sim_cluster, folder, settings(received))
+        wear = InjectorWear(timeout_seconds=WEBHOOK_TIMEOUT_SECONDS)
+        cluster = exits.enter_context(SimCluster.start(wear, controller_qps=CONTROLLER_QPS))
+        client, stack = Client(cluster.kubeconfig), Stack(cluster, folder, settings(received))
         exits.callback(client.close)
-        exits.callback(client.delete_workloads, Incident.namespace)
         exits.callback(stack.stop)
-        exits.callback(sim_cluster.heal)
         stack.policy(QUICK)
-        client.create_meshed_namespace(Incident.namespace, sim_cluster.wear)
-        played = Incident(sim_cluster, stack, client, received, exits)
+        client.create_meshed_namespace(Incident.namespace, wear)
+        played = Incident(cluster, stack, client, received, exits)
         played.play()
         yield played

@@ -169,7 +169,8 @@ def test_a_task_revoked_before_it_starts_does_nothing(scene: Scene) -> None:
     other = scene.request(ref, finding_id="f-02")
     scene.send(other)
     scene.outcome(other)
-    assert scene.types(request) == []
+    assert scene.types(request) == ["outcome"]
+    assert (scene.outcome(request).code, scene.outcome(request).acted) == ("revoked", False)
 
 
 def test_two_copies_of_a_task_make_one_nudge_and_one_outcome(scene: Scene) -> None:
