@@ -35,6 +35,7 @@ from remesh.redisdb import (
     problem,
     translated,
 )
+from remesh.sentinel import is_sentinel
 from remesh.settings import Settings
 
 ON_DEMAND = "remesh.on-demand"
@@ -252,6 +253,12 @@ def _translate(app: Celery, request: RepairRequest, error: Exception) -> BrokerE
     cause = error.__cause__ if isinstance(error, KombuError) and isinstance(error.__cause__, Exception) else error
     kind = BrokerError if isinstance(cause, ResponseError) else BrokerUnreachable
     first = app.conf.broker_url.partition(";")[0]  # of several sentinels
-    where = amqp.place_of(first) if is_amqp(first) else place_of(first)
     secret = unquote(urlsplit(first).password or "")
-    return kind(f"cannot queue the repair of {request.ref}: {where}: {problem(cause, secret)}")
+    return kind(f"cannot queue the repair of {request.ref}: {_place(app, first)}: {problem(cause, secret)}")
+
+
+def _place(app: Celery, url: str) -> str:
+    """Of the broker, for messages. A sentinel's URL in Celery's form has no name of the primary: it is an option."""
+    if is_sentinel(url):
+        return f"the primary {app.conf.broker_transport_options['master_name']!r} behind Sentinel"
+    return amqp.place_of(url) if is_amqp(url) else place_of(url)

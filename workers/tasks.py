@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from celery import Celery, Task
-from celery.exceptions import Ignore
+from celery.exceptions import Ignore, Reject
 from pydantic import ValidationError
 
 from remesh import logs, tracing
@@ -18,7 +18,7 @@ from remesh.queue import TASKS, sentence
 from workers.chain import Chain
 from workers.context import RepairContext
 from workers.repair import give_up, repair
-from workers.verdicts import leaves_for_another_try, retries_for, revoked
+from workers.verdicts import RETRIES, leaves_for_another_try, retries_for, revoked
 
 log = logs.get("worker.tasks")
 
@@ -61,13 +61,16 @@ def _serve(task: Task, payload: Any, ctx: RepairContext) -> dict[str, Any]:
         request = decode(payload, ctx.cluster_name)
     except Malformed as error:
         return refuse(payload, str(error), str(task.request.id), ctx)
-    began = ctx.clock.monotonic()
-    with tracing.span("task", tracing.of_request(request), kind="consumer", of=_carried(task)) as span:
-        outcome = repair(request, ctx, task_id=str(task.request.id), progress=_telling(task))
-        span.set({"remesh.result": outcome.result.value, "remesh.code": outcome.code})
-    seconds = ctx.clock.monotonic() - began
-    if leaves_for_another_try(outcome):
-        outcome = _again(task, request, outcome, ctx)
+    outcome, seconds = _once(task, request, ctx)
+    waited = 0
+    while leaves_for_another_try(outcome):
+        tries = task.request.retries + waited
+        if tries >= retries_for(outcome):
+            _give_up(task, request, outcome, ctx)
+            break
+        _again(task, request, outcome, ctx, tries=tries, may_wait=waited < RETRIES)
+        waited += 1
+        outcome, seconds = _once(task, request, ctx)
     ctx.meter.repaired(request.action, outcome.result, seconds)
     if outcome.code == REVOKED:
         _tell(task, "task-revoked", {"terminated": False, "signum": None, "expired": False})
@@ -108,18 +111,42 @@ def revoked_before_start(payload: Any, task_id: str, ctx: RepairContext) -> None
         log.warning("a revocation could not be written", task=task_id, error=str(error))
 
 
-def _again(task: Task, request: RepairRequest, outcome: Outcome, ctx: RepairContext) -> Outcome:
-    """Try again soon, or end with the outcome after the last try."""
-    if task.request.retries < retries_for(outcome):
-        pause = min(LONGEST_COUNTDOWN_SECONDS, 2 ** (task.request.retries + 1))
-        log.info("trying again", finding=outcome.finding_id, code=outcome.code, seconds=pause, reason=outcome.reason)
-        ctx.meter.retried(request.action)
+def _once(task: Task, request: RepairRequest, ctx: RepairContext) -> tuple[Outcome, float]:
+    """One try, and how many seconds it took."""
+    began = ctx.clock.monotonic()
+    with tracing.span("task", tracing.of_request(request), kind="consumer", of=_carried(task)) as span:
+        outcome = repair(request, ctx, task_id=str(task.request.id), progress=_telling(task))
+        span.set({"remesh.result": outcome.result.value, "remesh.code": outcome.code})
+    return outcome, ctx.clock.monotonic() - began
+
+
+def _again(
+    task: Task, request: RepairRequest, outcome: Outcome, ctx: RepairContext, *, tries: int, may_wait: bool
+) -> None:
+    """Queue the next try, which ends this one. Returns after the pause if the queue takes nothing now.
+
+    The message would be lost then, and with it whoever verifies what has begun: so the next try is this task's own.
+    """
+    pause = min(LONGEST_COUNTDOWN_SECONDS, 2 ** (tries + 1))
+    log.info("trying again", finding=outcome.finding_id, code=outcome.code, seconds=pause, reason=outcome.reason)
+    ctx.meter.retried(request.action)
+    try:
         raise task.retry(countdown=pause, throw=False, argsrepr=sentence(request), kwargsrepr="")
+    except Reject as error:
+        if not may_wait:
+            raise
+        log.warning(
+            "the queue does not take the next try, waiting here", finding=outcome.finding_id, error=str(error.reason)
+        )
+        ctx.clock.sleep(pause)
+
+
+def _give_up(task: Task, request: RepairRequest, outcome: Outcome, ctx: RepairContext) -> None:
+    """End with the outcome of the last try."""
     try:
         give_up(request, ctx, outcome, task_id=str(task.request.id))
     except BrokerError as error:  # the watcher releases it again after its deadline
         log.warning("an outcome could not be written", finding=outcome.finding_id, error=str(error))
-    return outcome
 
 
 class Malformed(RemeshError):

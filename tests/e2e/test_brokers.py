@@ -93,6 +93,8 @@ def test_rabbitmq_restarted_in_the_middle_loses_nothing(
     stuck(client, namespace, names)
     stack.policy(main_job.QUICK)
     watcher = stack.start_watcher()
+    main_job.waiting(stack, len(names))
+    main_job.long_in_backoff(client, namespace, names[-1], 11.0)  # or Kubernetes heals all before the gate opens
     bed.heal()
     watcher.wait_for(": released ")  # and no worker yet: its task waits in the queue
     rabbit.stop()
@@ -294,8 +296,8 @@ def test_a_failover_in_the_middle_of_an_incident_repairs_nothing_twice(
         stack.policy(NARROW + "[repair]\nrelease_deadline_seconds = 10.0\nverify_seconds = 5.0\n")
         worker, watcher = stack.start_worker(), stack.start_watcher()
         main_job.waiting(stack, len(names))
-        # Kubernetes' own next retries are 40 s away then: longer than failover and deadline together.
-        main_job.long_in_backoff(client, namespace, names[-1], 48.0)
+        # Kubernetes' own next retries, at 164 s, are over a minute away then: longer than failover and deadline together.
+        main_job.long_in_backoff(client, namespace, names[-1], 88.0)
         before = sentinels.primary()
 
         bed.heal()

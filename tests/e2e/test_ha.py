@@ -127,6 +127,7 @@ def test_a_leader_that_slept_through_its_lease_releases_nothing_more(
     waiting(stack, len(names))
     leader.freeze()
     standby.wait_for("leading")
+    long_in_backoff(client, namespace, names[-1], 11.0)
     bed.heal()
     wait_until(lambda: stack.records(types=[RecordType.RELEASE]), "the new leader to release")
     leader.thaw()

@@ -96,12 +96,20 @@ def test_a_mistyped_queue_is_an_error(app: Celery) -> None:
         app.send_task(TASK_NUDGE, args=[{}], queue="remesh.on-demnd")
 
 
-@pytest.mark.parametrize("url", ["redis://user:hunter2@127.0.0.1:1/0", "unix://user:hunter2@/nowhere/redis.sock"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://user:hunter2@127.0.0.1:1/0",
+        "unix://user:hunter2@/nowhere/redis.sock",
+        "sentinel://user:hunter2@127.0.0.1:1,127.0.0.1:2/0?master=mymaster",
+    ],
+)
 def test_without_a_broker_each_send_is_one_clear_line(url: str) -> None:
     with app_for(url) as app:
         for _ in range(3):  # kombu's first error is another than its later ones
             with pytest.raises(
-                BrokerUnreachable, match=r"cannot queue the repair of ReplicaSet/web-1 -n shop: Redis at "
+                BrokerUnreachable,
+                match=r"cannot queue the repair of ReplicaSet/web-1 -n shop: (Redis at|the primary 'mymaster') ",
             ) as caught:
                 send(app, request_for())
             assert "hunter2" not in str(caught.value)

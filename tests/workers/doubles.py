@@ -76,6 +76,7 @@ class StillClock(Clock):
 
     def __init__(self) -> None:
         self.passed = 0.0
+        self.while_asleep: Callable[[], object] = lambda: None
 
     def now(self) -> datetime:
         return START + timedelta(seconds=self.passed)
@@ -85,6 +86,7 @@ class StillClock(Clock):
 
     def sleep(self, seconds: float) -> None:
         self.passed += seconds
+        self.while_asleep()
 
 
 class FixedView:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from celery.exceptions import Reject
 
 from remesh.errors import ClusterUnreachable
 from remesh.models import RecordType
@@ -22,14 +23,17 @@ class Retried(Exception):
 class FakeTask:
     """What a bound task offers to `serve`."""
 
-    def __init__(self, retries: int = 0) -> None:
+    def __init__(self, retries: int = 0, *, queue_is_full: bool = False) -> None:
         self.request = SimpleNamespace(id="task-1", retries=retries)
+        self.queue_is_full = queue_is_full
         self.countdowns: list[float] = []
         self.events: list[str] = []
 
     def retry(self, *, countdown: float, throw: bool, argsrepr: str, kwargsrepr: str) -> Retried:
         assert "asked for by" in argsrepr
         self.countdowns.append(countdown)
+        if self.queue_is_full:  # as Celery does when the next try cannot be sent
+            raise Reject(ConnectionError("no room"), requeue=False)
         return Retried()
 
     def send_event(self, name: str, *, retry: bool, **fields: Any) -> None:
@@ -97,6 +101,25 @@ def test_an_object_held_by_another_worker_is_tried_again_soon(world: d.World) ->
     assert task.countdowns == [2]
     lease.release()
     assert tasks.serve(FakeTask(retries=1), payload(), world.ctx)["result"] == "healed"
+
+
+def test_what_the_queue_does_not_take_back_is_tried_again_by_the_same_task(world: d.World) -> None:
+    """Or the message were lost, and nobody would verify what has begun."""
+    lease = world.ledger.lease("uid-web", 60)
+    assert lease is not None
+    task = FakeTask(queue_is_full=True)
+    world.clock.while_asleep = lease.release
+
+    assert tasks.serve(task, payload(), world.ctx)["result"] == "healed"
+    assert task.countdowns == [2]
+
+
+def test_a_task_waits_for_the_queue_no_longer_than_its_tries_last(world: d.World) -> None:
+    world.ledger.lease("uid-web", 60)
+    task = FakeTask(queue_is_full=True)
+
+    assert tasks.serve(task, payload(), world.ctx)["code"] == "held_elsewhere"
+    assert task.countdowns == [2, 4, 8, 16, 30]
 
 
 def test_countdowns_grow_and_stay_below_a_minute(world: d.World) -> None:
