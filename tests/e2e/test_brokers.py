@@ -296,7 +296,7 @@ def test_a_failover_in_the_middle_of_an_incident_repairs_nothing_twice(
         stack.policy(NARROW + "[repair]\nrelease_deadline_seconds = 10.0\nverify_seconds = 5.0\n")
         worker, watcher = stack.start_worker(), stack.start_watcher()
         main_job.waiting(stack, len(names))
-        # Kubernetes' own next retries, at 164 s, are over a minute away then: longer than failover and deadline together.
+        # Kubernetes' own next retries, at 164 s, are over a minute away: longer than failover and deadline together.
         main_job.long_in_backoff(client, namespace, names[-1], 88.0)
         before = sentinels.primary()
 
