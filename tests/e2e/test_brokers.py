@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import redis as redispy
+import urllib3
 from kombu.exceptions import OperationalError
 from pydantic import SecretStr
 
@@ -16,7 +17,7 @@ from remesh import brokers, redisdb
 from remesh.embedded import EmbeddedRedis
 from remesh.errors import BrokerError, BrokerUnreachable, BrokerUnsafe
 from remesh.models import RecordType
-from remesh.queue import BACKGROUND, ON_DEMAND, make_app, queue_lengths, queue_names, send
+from remesh.queue import BACKGROUND, ON_DEMAND, TASK_NUDGE, make_app, queue_lengths, queue_names, send
 from remesh.settings import Settings
 from remesh.testbed import Fault, TestBed
 from tests.client import Client
@@ -24,7 +25,7 @@ from tests.e2e import test_main_job as main_job
 from tests.e2e.test_ha import NARROW, ON_SIM, stuck
 from tests.redis.conftest import request_for
 from tests.servers import GuardedRedis, RabbitMQ, Sentinels, parameters
-from tests.stack import ROOT, Stack, types, wait_until
+from tests.stack import ROOT, Stack, free_port, types, wait_until
 
 # As docs/brokers.md gives them.
 RULES = "~remesh:* &* -@all +@read +@write +@scripting +@connection +@transaction +@pubsub -@dangerous +info +time"
@@ -82,6 +83,37 @@ def test_rabbitmq_brings_back_the_task_of_a_killed_worker(
     main_job.test_a_worker_killed_between_intent_and_action_leaves_one_nudge_in_effect(
         bed, client, namespace, rabbit_stack
     )
+
+
+@ON_SIM
+def test_flower_shows_the_tasks_that_went_over_rabbitmq(
+    bed: TestBed, client: Client, namespace: str, rabbit_stack: Stack
+) -> None:
+    stack, port, login = rabbit_stack, free_port(), "ada:correct-horse"
+    env = {"REMESH_FLOWER_BASIC_AUTH": login}
+    stack.start("flower", f"--port={port}", "--address=127.0.0.1", env=env).wait_for("Visit me")
+
+    def shown(path: str) -> dict[str, Any]:
+        answer = urllib3.request(
+            "GET", f"http://127.0.0.1:{port}/api/{path}", headers=urllib3.make_headers(basic_auth=login), retries=False
+        )
+        assert answer.status == 200, answer.data
+        return dict(answer.json())
+
+    bed.inject_fault(Fault.KILLED)
+    stuck(client, namespace, ["web"])
+    main_job.start_all(stack)
+    main_job.waiting(stack, 1)
+    main_job.long_in_backoff(client, namespace, "web", 11.0)
+    bed.heal()
+    assert main_job.outcome_of(stack, "web") == "healed"
+
+    wait_until(lambda: [task["state"] for task in shown("tasks").values()] == ["SUCCESS"], "Flower shows the task")
+    [task] = shown("tasks").values()
+    assert task["name"] == TASK_NUDGE
+    assert f"ReplicaSet/web -n {namespace}" in task["args"]
+    assert "healed: " in task["result"]
+    assert shown("workers?refresh=1"), "Flower reaches the workers"
 
 
 @ON_SIM
