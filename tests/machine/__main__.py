@@ -48,11 +48,16 @@ class Figures:
         return "\n".join(lines)
 
 
-def run(examples: int, first: int, steps: int, *, shrink: bool) -> Figures:
-    """Run in chunks, each with a seed of its own; a failure is told and the next chunk begins."""
+def run(examples: int, first: int, steps: int, *, shrink: bool, seconds: float = 0.0) -> Figures:
+    """Run in chunks, each with a seed of its own; a failure is told and the next chunk begins.
+
+    After `seconds`, unless they are 0, no further chunk begins.
+    """
     figures = Figures()
     began = time.monotonic()
     for chunk in range(-(-examples // CHUNK)):
+        if seconds and time.monotonic() - began > seconds:
+            break
         number = first * 100_000 + chunk
         machine = seed(number)(type("Seeded", (Machine,), {"tell": staticmethod(figures.add)}))
         settings_ = given(min(CHUNK, examples - chunk * CHUNK), steps, shrink=shrink)
@@ -77,9 +82,10 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=25, help="rules of one example at most")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--shrink", action="store_true", help="look for the smallest example of each failure")
+    parser.add_argument("--minutes", type=float, default=0.0, help="begin nothing after that time; 0: all examples")
     given_ = parser.parse_args()
     silence()
-    figures = run(given_.examples, given_.seed, given_.steps, shrink=given_.shrink)
+    figures = run(given_.examples, given_.seed, given_.steps, shrink=given_.shrink, seconds=given_.minutes * 60)
     print(figures)
     return 1 if figures.found else 0
 

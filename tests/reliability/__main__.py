@@ -2,10 +2,12 @@
 
 import argparse
 import itertools
+import json
 import multiprocessing
 import queue as queues
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,17 @@ def main() -> int:
     one.add_argument("--seed", type=int, default=1)
     one.add_argument("--bed", choices=["sim", "real"], default="sim")
     one.add_argument("--out", type=Path, default=Path("crash-runs.jsonl"))
+    one.add_argument("--minutes", type=float, default=0.0, help="begin no run after that time; 0: all of them")
+    one.add_argument("--resume", action="store_true", help="leave out the runs of this seed that --out holds already")
     options = parser.parse_args()
-    return crash_runs(options.runs, options.lanes, options.seed, options.bed, options.out)
+    todo = list(range(1, options.runs + 1))
+    if options.resume and options.out.exists():
+        todo = [number for number in todo if number not in _done(options.out)]
+    return crash_runs(todo, options.lanes, options.seed, options.bed, options.out, options.minutes * 60)
+
+
+def _done(out: Path) -> set[int]:
+    return {int(json.loads(line)["number"]) for line in out.read_text(encoding="utf-8").splitlines()}
 
 
 def started(kind: str) -> Any:
@@ -38,8 +49,9 @@ def started(kind: str) -> Any:
     return RealCluster.start(wear, tuning=Tuning(controller_qps=200))
 
 
-def crash_runs(runs: int, lanes: int, seed: int, kind: str, out: Path) -> int:
-    """All runs; a line for each. Returns 1 if an invariant did not hold in any of them."""
+def crash_runs(numbers: list[int], lanes: int, seed: int, kind: str, out: Path, seconds: float) -> int:
+    """These runs of the seed; a line for each. Returns 1 if an invariant did not hold in any of them."""
+    end = time.monotonic() + seconds if seconds else float("inf")
     with started(kind) as bed:
         folder = Path(tempfile.mkdtemp(prefix="remesh-learn-"))
         learned, points = learn_points(bed, folder)
@@ -48,33 +60,38 @@ def crash_runs(runs: int, lanes: int, seed: int, kind: str, out: Path) -> int:
     )
     if not learned.ok:
         return 1
-    todo = list(enumerate(itertools.islice(chosen(points, seed), runs), start=1))
+    every = list(itertools.islice(chosen(points, seed), max(numbers, default=0)))
+    todo = [(number, every[number - 1]) for number in numbers]
     tasks: Any = multiprocessing.Queue()
     done: Any = multiprocessing.Queue()
     for each in todo:
         tasks.put(each)
-    workers = [multiprocessing.Process(target=_lane, args=(kind, tasks, done)) for _ in range(lanes)]
+    workers = [multiprocessing.Process(target=_lane, args=(kind, tasks, done, end)) for _ in range(lanes)]
     for worker in workers:
         worker.start()
-    bad = 0
+    bad = count = 0
     with out.open("a", encoding="utf-8") as lines:
-        for count in range(len(todo)):
-            run: Run = done.get()
+        while any(worker.is_alive() for worker in workers) or not done.empty():
+            try:
+                run: Run = done.get(timeout=1)
+            except queues.Empty:
+                continue
+            count += 1
             bad += not run.ok
             lines.write(run.line() + "\n")
             lines.flush()
             sign = "ok" if run.ok else f"VIOLATED {run.violations}"
-            print(f"{count + 1}/{len(todo)} run {run.number} {run.kills} {run.seconds} s: {sign}", flush=True)
+            print(f"{count}/{len(todo)} run {run.number} {run.kills} {run.seconds} s: {sign}", flush=True)
     for worker in workers:
         worker.join()
-    print(f"{len(todo)} runs, {bad} with a violation")
+    print(f"{count} runs, {bad} with a violation")
     return 1 if bad else 0
 
 
-def _lane(kind: str, tasks: Any, done: Any) -> None:
+def _lane(kind: str, tasks: Any, done: Any, end: float) -> None:
     folder = Path(tempfile.mkdtemp(prefix="remesh-crash-"))
     with started(kind) as bed:
-        while True:
+        while time.monotonic() < end:
             try:
                 number, kills = tasks.get(timeout=1)
             except queues.Empty:
