@@ -282,7 +282,7 @@ class Trail:
         if after is not None:
             check_position(after)
         if isinstance(since, timedelta):
-            since = self._now() - since
+            since = self.now() - since
         if since is None:
             return f"({after}" if after else "-"
         first = f"{max(0, int(since.timestamp() * 1000))}-0"
@@ -290,7 +290,8 @@ class Trail:
             return f"({after}"
         return first
 
-    def _now(self) -> datetime:
+    def now(self) -> datetime:
+        """The server's time, which positions are made of. Raises TrailUnavailable."""
         with trail_translated(self._redis, _CANNOT_READ):
             seconds, micros = self._redis.time()
         return datetime.fromtimestamp(seconds + micros / 1e6, UTC)

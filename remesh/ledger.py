@@ -2,7 +2,8 @@
 
 The trail says what happened; the ledger says what may happen now: which finding is open and released, who holds an
 object, how often its repair failed, how many pods are on their way through an injector. All times are the server's, so
-clocks of the processes do not matter, and every change of more than one value is one script.
+clocks of the processes do not matter, and every change of more than one value is one script. Should the server's own
+clock go back, what was to last a while begins its while anew.
 
 Every method raises BrokerUnreachable without an answer, and BrokerError if the server refuses. Keys begin with
 `{prefix}{{cluster}}:`:
@@ -69,6 +70,7 @@ class Released(BaseModel):
     task_id: str
     at: datetime
     deadline: datetime
+    left: float  # seconds until then
     overdue: bool  # True: the queue may have lost the task; it may be released again
 
 
@@ -163,15 +165,16 @@ class Ledger:
         script = redis.register_script
         self._open = script(lua.OPEN)
         self._close = script(lua.CLOSE)
-        self._release = script(lua.NOW + lua.RELEASE)
+        self._release = script(lua.NOW + lua.ANEW + lua.RELEASE)
+        self._timed = script(lua.NOW + lua.ANEW + lua.TIMED)
         self._lease = script(lua.LEASE)
         self._renewal = script(lua.RENEW)
         self._letting_go = script(lua.LET_GO)
         self._failed = script(lua.NOW + lua.FAILED)
-        self._reserve = script(lua.NOW + lua.PURGE + lua.RESERVE)
+        self._reserve = script(lua.NOW + lua.ANEW + lua.PURGE + lua.RESERVE)
         self._flying = script(lua.NOW + lua.PURGE + lua.IN_FLIGHT)
         self._feedback = script(lua.NOW + lua.FEEDBACK)
-        self._slot = script(lua.NOW + lua.TAKE_SLOT)
+        self._slot = script(lua.NOW + lua.ANEW + lua.TAKE_SLOT)
         self._number = script(lua.NUMBER)
 
     # Findings
@@ -231,15 +234,17 @@ class Ledger:
     def released(self, finding_id: str) -> Released | None:
         """The last release, overdue or not; None if there was none, or it was cleared."""
         with translated(self._redis, "cannot read a release"):
-            row: Any = self._redis.hgetall(self._key("released", finding_id))
+            row, now = self._with_times(self._key("released", finding_id), "at", "deadline")
         if not row:
             return None
+        left = (_time(row["deadline"]) - now).total_seconds()
         return Released(
             attempt=row["attempt"],
             task_id=row["task_id"],
             at=_time(row["at"]),
             deadline=_time(row["deadline"]),
-            overdue=self._now() >= _time(row["deadline"]),
+            left=left,
+            overdue=left <= 0,
         )
 
     def clear_released(self, finding_id: str) -> None:
@@ -300,10 +305,10 @@ class Ledger:
     def failures(self, uid: str, template_hash: str) -> Failures:
         """Failed repairs of this owner and template, and the cooldown that is left."""
         with translated(self._redis, "cannot read failed repairs"):
-            row: Any = self._redis.hgetall(self._key("attempts", uid, template_hash))
+            row, now = self._with_times(self._key("attempts", uid, template_hash), "at", "cooldown")
         if not row:
             return Failures()
-        left = (_time(row["cooldown"]) - self._now()).total_seconds()
+        left = (_time(row["cooldown"]) - now).total_seconds()
         return Failures(count=row["failures"], reason=row["reason"], at=_time(row["at"]), cooldown_left=max(0.0, left))
 
     def attempts(self, uid: str, template_hash: str) -> int:
@@ -474,6 +479,11 @@ class Ledger:
 
     def _flight(self, injector_key: str) -> list[str]:
         return [self._key("flight", injector_key), self._key("flight-end", injector_key)]
+
+    def _with_times(self, key: str, begins: str, ends: str) -> tuple[dict[str, Any], datetime]:
+        """A hash whose two fields are times, and the server's time."""
+        flat, now = self._timed(keys=[key], args=[begins, ends])
+        return dict(zip(flat[::2], flat[1::2], strict=True)), _time(now)
 
     def _now(self) -> datetime:
         with translated(self._redis, "cannot read the server's clock"):

@@ -13,7 +13,7 @@ back: time alone mends nothing. Each change is one script, by the server's clock
 
 from typing import Any, Final, NamedTuple
 
-from remesh.ledger_lua import NOW
+from remesh.ledger_lua import ANEW, NOW
 from remesh.redisdb import RedisClient, translated
 
 BAD_IN_A_ROW: Final = 2
@@ -27,8 +27,18 @@ FLIGHT_SECONDS: Final = 600.0
 HELD_SECONDS: Final = 86400.0
 MOST_LOST: Final = 100  # evictions kept that ended badly; a burst's others are not looked for
 
-# KEYS: brake, flight, lost. `bad` counts one more; evictions of before it was shut do not prolong it.
+# KEYS: brake, flight, lost. `bad` counts one more; evictions of before it was shut do not prolong it. `shut` is when it
+# opens: never later than a whole pause from now, though the server's clock went back.
 _PARTS: Final = """
+local function shut(at)
+  local ends = tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0
+  local last = at + (tonumber(redis.call('HGET', KEYS[1], 'pause')) or 0)
+  if ends > last then
+    ends = last
+    redis.call('HSET', KEYS[1], 'shut', text(ends))
+  end
+  return ends
+end
 local function lost()
   return math.max(0, redis.call('HLEN', KEYS[3]) - redis.call('ZCARD', KEYS[2]))
 end
@@ -42,7 +52,7 @@ end
 local function bad(holder, at, most, pause, longest)
   if lost() > %MOST% then redis.call('HDEL', KEYS[3], holder) end
   if redis.call('HINCRBY', KEYS[1], 'bad', 1) < tonumber(most) then return end
-  if at < (tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0) then return end
+  if at < shut(at) then return end
   local last = tonumber(redis.call('HGET', KEYS[1], 'pause')) or 0
   local next = math.min(tonumber(longest), math.max(tonumber(pause), 2 * last))
   redis.call('HSET', KEYS[1], 'pause', text(next), 'shut', text(at + next), 'good', '0')
@@ -53,13 +63,14 @@ end
 # Returns a word, and milliseconds or a number.
 _TAKE: Final = """
 local at = now()
+not_after(KEYS[2], at + ARGV[2])
 for _, gone in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(at))) do
   redis.call('ZREM', KEYS[2], gone)
   if gone ~= ARGV[1] then bad(gone, at, ARGV[5], ARGV[6], ARGV[7]) end
 end
 if not redis.call('ZSCORE', KEYS[2], ARGV[1]) then
-  local shut = tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0
-  if at < shut then return {'shut', text(shut - at)} end
+  local ends = shut(at)
+  if at < ends then return {'shut', text(ends - at)} end
   if held() then return {'lost', text(lost())} end
   local others = redis.call('ZCARD', KEYS[2])
   if others > 0 and redis.call('HGET', KEYS[1], 'good') ~= '1' then return {'canary', text(others)} end
@@ -75,7 +86,7 @@ _TELL: Final = """
 local at = now()
 local known = redis.call('ZREM', KEYS[2], ARGV[1]) == 1
 if ARGV[2] ~= 'bad' then redis.call('HDEL', KEYS[3], ARGV[1]) end
-if ARGV[2] == 'good' and at >= (tonumber(redis.call('HGET', KEYS[1], 'shut')) or 0) and not held() then
+if ARGV[2] == 'good' and at >= shut(at) and not held() then
   redis.call('HSET', KEYS[1], 'good', '1', 'bad', '0', 'pause', '0')
   redis.call('HDEL', KEYS[1], 'shut')
   if redis.call('ZCARD', KEYS[2]) == 0 then redis.call('DEL', KEYS[3]) end
@@ -84,6 +95,12 @@ elseif ARGV[2] == 'bad' and known then
 end
 keep(ARGV[3])
 return 1
+"""
+
+# KEYS: brake, flight, lost. Returns the milliseconds until it opens, and 1 if something is lost.
+_SHUT: Final = """
+local at = now()
+return {text(shut(at) - at), lost() > 0 and redis.call('HEXISTS', KEYS[1], 'shut') or 0}
 """
 
 
@@ -105,8 +122,9 @@ class Brakes:
     def __init__(self, redis: RedisClient, base: str) -> None:
         self._redis = redis
         self._base = base
-        self._take = redis.register_script(NOW + _PARTS + _TAKE)
+        self._take = redis.register_script(NOW + ANEW + _PARTS + _TAKE)
         self._tell = redis.register_script(NOW + _PARTS + _TELL)
+        self._shut = redis.register_script(NOW + _PARTS + _SHUT)
 
     def take(self, injector_key: str, holder: str, shut_seconds: float, about: str = "") -> Braked:
         """Ask right before an eviction. `holder` is the pod's UID: the same one again keeps its place.
@@ -146,15 +164,9 @@ class Brakes:
 
     def shut_for(self, injector_key: str) -> float:
         """Seconds that it is still shut, a second at least while something is lost; 0.0 if it is not."""
-        brake, flight, lost = self._keys(injector_key)
-        with translated(self._redis, "cannot read the brake"), self._redis.pipeline() as pipe:
-            pipe.hget(brake, "shut")
-            pipe.hlen(lost)
-            pipe.zcard(flight)
-            pipe.time()
-            shut, known, flying, (seconds, micros) = pipe.execute()
-        least = 1.0 if shut and int(known) > int(flying) else 0.0
-        return max(least, float(shut or 0) / 1000 - float(seconds) - float(micros) / 1e6)
+        with translated(self._redis, "cannot read the brake"):
+            left, lost = self._shut(keys=self._keys(injector_key), args=[])
+        return max(1.0 if int(lost) else 0.0, float(left) / 1000)
 
     def _limits(self, shut_seconds: float) -> list[Any]:
         pause = max(LEAST_SHUT_SECONDS, min(LONGEST_SHUT_SECONDS, shut_seconds))

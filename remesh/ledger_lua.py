@@ -12,6 +12,21 @@ end
 local function text(ms) return string.format('%.0f', ms) end
 """
 
+# Goes before scripts that read a time which an earlier one wrote. If the server's clock went back since, the time from
+# `from` to `to` begins anew: else a minute would become the hours or days by which it went back.
+ANEW = """
+local function anew(key, from, to)
+  local at, began = now(), tonumber(redis.call('HGET', key, from))
+  local ends = tonumber(redis.call('HGET', key, to))
+  if began and ends and at < began then redis.call('HSET', key, from, text(at), to, text(at + ends - began)) end
+end
+local function not_after(key, last)
+  for _, holder in ipairs(redis.call('ZRANGEBYSCORE', key, '(' .. text(last), '+inf')) do
+    redis.call('ZADD', key, text(last), holder)
+  end
+end
+"""
+
 # KEYS: finding. ARGV: candidate id, TTL. Returns the id that counts.
 OPEN = """
 local known = redis.call('GET', KEYS[1])
@@ -28,6 +43,7 @@ return redis.call('DEL', KEYS[1])
 
 # KEYS: released. ARGV: attempt, task id, deadline, TTL. Returns 1 if it may be sent.
 RELEASE = """
+anew(KEYS[1], 'at', 'deadline')
 local deadline = tonumber(redis.call('HGET', KEYS[1], 'deadline'))
 local at = now()
 if deadline and at < deadline then return 0 end
@@ -36,10 +52,20 @@ redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return 1
 """
 
-# KEYS: lease. ARGV: token, duration. Returns 1 if taken, or held by this token already.
+# KEYS: a hash with two times. ARGV: their fields. Returns the hash, and the server's time.
+TIMED = """
+anew(KEYS[1], ARGV[1], ARGV[2])
+return {redis.call('HGETALL', KEYS[1]), text(now())}
+"""
+
+# KEYS: lease. ARGV: token, duration. Returns 1 if taken, or held by this token already. One that would last longer than
+# any does is from before the server's clock went back.
 LEASE = """
 local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then return 0 end
+if holder and holder ~= ARGV[1] then
+  if redis.call('PTTL', KEYS[1]) > tonumber(ARGV[2]) then redis.call('PEXPIRE', KEYS[1], ARGV[2]) end
+  return 0
+end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
 """
@@ -83,9 +109,10 @@ local function total()
 end
 """
 
-# KEYS: flight, flight-end. ARGV: holder, pods, limit, TTL. Returns 1 if there is room.
+# KEYS: flight, flight-end. ARGV: holder, pods, limit, TTL (a day at most). Returns 1 if there is room.
 RESERVE = """
 purge()
+not_after(KEYS[2], now() + 86400000)
 local others = total() - (tonumber(redis.call('HGET', KEYS[1], ARGV[1])) or 0)
 if others > 0 and others + ARGV[2] > tonumber(ARGV[3]) then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
@@ -112,7 +139,7 @@ local at = now()
 if ARGV[1] == '1' then
   local pods = math.min(tonumber(ARGV[2]), size)
   if size < threshold then size = math.min(size + pods, threshold) else size = size + pods / size end
-elseif at - halved >= tonumber(ARGV[6]) then
+elseif at - halved >= tonumber(ARGV[6]) or at < halved then
   size = size / 2
   threshold = math.max(low, size)
   halved = at
@@ -126,6 +153,7 @@ return string.format('%.6f', size)
 
 # KEYS: share, share-end. ARGV: holder, limit, TTL. Returns 0 if none is free, else 1 and who came earlier.
 TAKE_SLOT = """
+not_after(KEYS[2], now() + ARGV[3])
 for _, holder in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now()))) do
   redis.call('ZREM', KEYS[1], holder)
   redis.call('ZREM', KEYS[2], holder)

@@ -89,10 +89,10 @@ class Presence:
             rows: Any = self._redis.hgetall(self._key)
             now = self._now()
             found = {identity: _parsed(text) for identity, text in rows.items()}
-            gone = [identity for identity, seen in found.items() if seen is None or seen.until < now]
+            gone = [identity for identity, seen in found.items() if seen is None or not _alive(seen, now)]
             if gone:
                 self._redis.hdel(self._key, *gone)
-        alive = (seen for seen in found.values() if seen is not None and seen.until >= now)
+        alive = (seen for seen in found.values() if seen is not None and _alive(seen, now))
         return sorted(alive, key=lambda seen: (seen.role is not Role.LEADER, seen.shard, seen.since))
 
     def seen(self) -> WatcherSeen | None:
@@ -103,6 +103,11 @@ class Presence:
         """The server's time, so that the watchers' clocks do not matter."""
         seconds, micros = self._redis.time()
         return float(seconds + micros / 1e6)
+
+
+def _alive(seen: WatcherSeen, now: float) -> bool:
+    """False also for one from before the server's clock went back; a live one says so anew within seconds."""
+    return now <= seen.until <= now + STARTING_SECONDS
 
 
 def _parsed(text: str) -> WatcherSeen | None:

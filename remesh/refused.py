@@ -4,7 +4,7 @@ The principles stand in `remesh.decide`, which calls this.
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from remesh.classify import about_other_pod, base_class, classify, webhook_named
@@ -21,6 +21,9 @@ NUDGED_KINDS: Final = frozenset({"ReplicaSet", "ReplicationController", "Statefu
 
 JOB_BACKOFF_SECONDS: Final = 600.0
 """Longest pause of the Job controller between failed pods (10 min, kube-controller-manager)."""
+
+_AHEAD: Final = timedelta(minutes=1)
+"""An object created later than this from now was stamped before a clock went back; its age says nothing."""
 
 _UNINVOLVED: Final = frozenset({"no_injector_involved", "opted_out", "host_network"})
 
@@ -233,7 +236,9 @@ class _Refusal:
         if self.observed.stuck_seconds is not None:
             return self.observed.stuck_seconds
         created = parse_time(self.workload.metadata.creation_timestamp)
-        return None if created is None else (self.now - created).total_seconds()
+        if created is None or created > self.now + _AHEAD:
+            return None
+        return (self.now - created).total_seconds()
 
     # The gate.
 

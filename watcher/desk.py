@@ -1,5 +1,6 @@
 """What the parts of the watcher's thread share: the store, the book, trail, ledger, policy and clock."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -23,6 +24,10 @@ def _utc() -> datetime:
     return datetime.now(UTC)
 
 
+def _steady() -> datetime:
+    return datetime.fromtimestamp(time.monotonic(), UTC)
+
+
 @dataclass
 class Desk:
     """Owned by the watcher's thread; only `store` is touched by others."""
@@ -33,7 +38,8 @@ class Desk:
     store: Store
     trail: Trail
     ledger: Ledger
-    now: Callable[[], datetime] = _utc
+    now: Callable[[], datetime] = _utc  # for ages and records
+    steady: Callable[[], datetime] = _steady  # for deadlines: no clock's jump moves them; it is no time of day
     meter: Meter = NOBODY
     leads: Callable[[], bool] = lambda: True  # asked before each release: may this watcher still do it?
     shard: Shard = field(default_factory=Shard)

@@ -43,7 +43,7 @@ class Tracked:
     finding: Finding
     state: State = State.WAITING
     attempt: int = 0  # attempts released so far
-    until: datetime | None = None  # RELEASED: its deadline; COOLING: its end
+    until: datetime | None = None  # RELEASED: its deadline; COOLING: its end; by the desk's steady clock
     said: str = ""  # code of the last wait or refusal that was recorded, so that it is recorded once
     refusals: int = 0  # times in a row that a dry run of its template was refused for a reason of its own
     failures: int = 0  # repairs in a row that did not heal it

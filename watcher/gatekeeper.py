@@ -144,7 +144,7 @@ class Gatekeeper:
     def _about_template(self, keeper: Keeper, tracked: Tracked, result: ProbeResult) -> bool:
         """True if the answer speaks of this template (denied, quota, not injected) and not of the injector."""
         if gates.speaks_of_template(result.failure_class):
-            to_refused(tracked, self._desk.now())
+            to_refused(tracked, self._desk.steady())
             log.info("template refused", finding=tracked.finding.id, code=result.code, reason=result.reason)
             self._desk.record.refusal(tracked, result.code, result.reason)
             return True

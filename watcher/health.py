@@ -30,15 +30,14 @@ class Heartbeat:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._last = 0.0
+        self._next = 0.0
 
     def beat(self, *, synced: bool) -> None:
         """Say that the loop runs. A full disk must not stop repairs, so a failed write is left to the reader."""
-        now = time.time()
-        if now - self._last < 1.0:
+        if time.monotonic() < self._next:
             return
-        self._last = now
-        text = json.dumps({"at": now, "synced": synced, "pid": os.getpid()})
+        self._next = time.monotonic() + 1.0
+        text = json.dumps({"at": time.time(), "synced": synced, "pid": os.getpid()})
         staged = self._path.with_suffix(f".{os.getpid()}")
         try:
             staged.write_text(text, encoding="utf-8")
@@ -88,6 +87,8 @@ def problem(path: Path, now: float) -> str | None:
     except (OSError, ValueError) as error:
         return f"heartbeat {path} cannot be read: {error}"
     age = now - float(beat["at"])
+    if age < -STALE_SECONDS:  # a beat is written every second, whatever the clock says
+        return "the last heartbeat is from before the clock went back: the watcher hangs or has ended"
     if age > STALE_SECONDS:
         return f"the last heartbeat is {age:.0f} s old: the watcher hangs or has ended"
     if not beat["synced"]:

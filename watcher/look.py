@@ -134,7 +134,7 @@ class Looker:
         if numbers.current >= numbers.desired:
             self._lacking.pop(uid, None)
             return None
-        seen = self._lacking.setdefault(uid, now)
+        seen = self._lacking[uid] = min(self._lacking.get(uid, now), now)  # the clock may have gone back
         reference = stuck_reference(workload)
         return min(seen, reference) if reference else seen
 
@@ -210,7 +210,7 @@ class Looker:
         self._desk.meter.found(finding)
         released = self._desk.ledger.released(kept)
         if released is not None:  # by this watcher before a restart, or by another
-            to_released(tracked, released.attempt, released.deadline)
+            to_released(tracked, released.attempt, self._desk.steady() + timedelta(seconds=released.left))
             self.restored(kept, released.task_id)
         log.info(
             "finding",

@@ -104,6 +104,7 @@ class _Process:
             self._policy,
             self._redis,
             self._stop,
+            now=self._client.clock.now,
             leads=lambda: self._shard.index == 0 and leads(),
             on_lost=self._terms.anew,
         )
@@ -144,6 +145,7 @@ class _Process:
             store=self._store,
             trail=self._trail,
             ledger=self._ledger,
+            now=self._client.clock.now,
             leads=self._leader.leads,
             shard=self._shard,
             meter=self._seeing.meter,

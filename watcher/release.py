@@ -130,7 +130,7 @@ class Releaser:
         if not self._desk.ledger.mark_released(finding.id, attempt, request.task_id, repair.release_deadline_seconds):
             self._already_released(tracked)
             return True
-        deadline = self._desk.now() + timedelta(seconds=repair.release_deadline_seconds)
+        deadline = self._desk.steady() + timedelta(seconds=repair.release_deadline_seconds)
         to_released(tracked, attempt, deadline)
         try:
             with tracing.span("release", tracing.of_request(request), kind="producer"):
@@ -150,7 +150,7 @@ class Releaser:
         """By another watcher, or on demand from the command line: its outcome counts for this finding too."""
         released = self._desk.ledger.released(tracked.finding.id)
         if released is not None:
-            to_released(tracked, released.attempt, released.deadline)
+            to_released(tracked, released.attempt, self._desk.steady() + timedelta(seconds=released.left))
 
     def _unrelease(self, tracked: Tracked, key: str | None) -> None:
         """Undo a release that could not be sent. If Redis is away for this too, the deadline undoes it."""

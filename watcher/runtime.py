@@ -86,7 +86,7 @@ class Watcher:
             times.append(probe - now)
         expiry = self._desk.book.next_expiry()
         if expiry is not None:
-            times.append((expiry - self._desk.now()).total_seconds())
+            times.append((expiry - self._desk.steady()).total_seconds())
         return min(max(min(times, default=1.0), 0.01), 1.0)
 
     def _tail(self, stop: threading.Event) -> None:
@@ -148,18 +148,17 @@ class Watcher:
             to_waiting(tracked)
             tracked.suspect = outcome.code == gates.NO_SIDECAR
         elif outcome.code == REVOKED:
-            to_cooling(tracked, self._desk.now(), LONGEST_PAUSE_SECONDS)
+            to_cooling(tracked, self._desk.steady(), LONGEST_PAUSE_SECONDS)
         elif outcome.result is Result.REPORTED:
-            to_refused(tracked, self._desk.now())
+            to_refused(tracked, self._desk.steady())
         else:
             lasting = outcome.result in (Result.FAILED, Result.QUARANTINED) or outcome.code == "not_allowed"
             first = self._desk.policy.repair.cooldown_seconds if lasting else SKIPPED_SECONDS
             seconds = max(SKIPPED_SECONDS, first) * 2 ** min(tracked.failures - 1, 10)
-            to_cooling(tracked, self._desk.now(), min(seconds, LONGEST_PAUSE_SECONDS))
+            to_cooling(tracked, self._desk.steady(), min(seconds, LONGEST_PAUSE_SECONDS))
 
     def _expire(self) -> None:
-        now = self._desk.now()
-        for tracked in self._desk.book.expired(now):
+        for tracked in self._desk.book.expired(self._desk.steady()):
             uid = tracked.finding.ref.uid
             if tracked.state is State.RELEASED:
                 self._overdue(tracked)

@@ -3,7 +3,7 @@
 A thread of the watcher's. It remembers in its own memory the last head that it saw, which nobody who can write to Redis
 can change; where Redis comes back without it, that is said: in the log, in the trail and by `remesh status`. Every hour
 it logs the head, so that an anchor stands outside of Redis, and with REMESH_SIGNING_KEY it seals it in the trail. Where
-the policy says so, it prunes.
+the policy says so, it prunes. And where a clock jumped that times in the trail are by, it says so there.
 """
 
 import threading
@@ -17,17 +17,19 @@ from remesh import chain, logs
 from remesh.audit import Trail, record
 from remesh.chain import START, Link
 from remesh.errors import RemeshError
-from remesh.models import RecordType
+from remesh.models import AuditRecord, RecordType
 from remesh.policy import Policy, TrailPolicy
 from remesh.redisdb import RedisClient
 from remesh.retention import Retention
 from remesh.settings import Settings
+from watcher.clocks import Clocks, Jump
 
 log = logs.get("watcher.trail")
 
 CHECK_SECONDS: Final = 5.0
 HOUR: Final = 3600.0
 ACTOR: Final = "watcher"
+CLOCK_JUMPED: Final = "clock_jumped"  # code of the record that says why times may not follow each other
 
 
 def keep(
@@ -36,6 +38,7 @@ def keep(
     redis: RedisClient,
     stop: threading.Event,
     *,
+    now: Callable[[], datetime],
     leads: Callable[[], bool],
     on_lost: Callable[[], None],
 ) -> None:
@@ -49,6 +52,8 @@ def keep(
         policy=policy.trail,
         leads=leads,
         on_lost=on_lost,
+        now=now,
+        clocks=Clocks({"the API server's": now, "Redis'": trail.now}),
     )
     keeper.start(stop)
 
@@ -67,6 +72,7 @@ class TrailKeeper:
         leads: Callable[[], bool] = lambda: True,
         on_lost: Callable[[], None] = lambda: None,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clocks: Clocks | None = None,
     ) -> None:
         self._trail = trail
         self._cluster = cluster
@@ -76,6 +82,7 @@ class TrailKeeper:
         self._leads = leads
         self._on_lost = on_lost
         self._now = now
+        self._clocks = clocks or Clocks({})
         self._known: Link | None = None
         self._said = START
         self._hourly = time.monotonic() + HOUR
@@ -88,6 +95,7 @@ class TrailKeeper:
         while not stop.is_set():
             try:
                 self.check()
+                self.look_at_clocks()
                 if time.monotonic() >= self._hourly:
                     self._hourly = time.monotonic() + HOUR
                     self.hourly()
@@ -120,6 +128,24 @@ class TrailKeeper:
         if entry is None or entry.link != known:
             return f"{was}, and that record is gone or another: the trail before this record is not the one that was"
         return ""
+
+    def look_at_clocks(self) -> None:
+        """Who leads writes a clock's jump down. Raises TrailUnavailable."""
+        for jump in self._clocks.look():
+            log.warning("a clock jumped", whose=jump.whose, seconds=round(jump.seconds, 1))
+            if self._leads():
+                self._trail.append(self._of_jump(jump))
+
+    def _of_jump(self, jump: Jump) -> AuditRecord:
+        return record(
+            RecordType.NOTE,
+            cluster=self._cluster,
+            at=self._now(),
+            actor=ACTOR,
+            code=CLOCK_JUMPED,
+            reason=f"{jump}; times from about here on do not follow those before",
+            details={"clock": jump.whose, "seconds": round(jump.seconds, 1)},
+        )
 
     def hourly(self) -> None:
         """Log the head, seal it, prune. Raises RemeshError."""

@@ -183,11 +183,14 @@ def never_revoked(_task_id: str) -> bool:
 
 
 class Clock:
-    """Time of this process. Tests bring their own."""
+    """Time as the workers have it. Tests bring their own."""
+
+    def __init__(self, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._now = now
 
     def now(self) -> datetime:
-        """Aware UTC, for records."""
-        return datetime.now(UTC)
+        """Aware UTC, for ages and records: the API server's, so that hosts whose clocks differ agree."""
+        return self._now()
 
     def monotonic(self) -> float:
         """Seconds, for durations."""
@@ -244,6 +247,7 @@ def build_context(settings: Settings, meter: Meter = NOBODY) -> RepairContext:
         policy=policy,
         profiles=profiles,
         pods=cluster,
+        clock=Clock(client.clock.now),
         signing_key=settings.signing_key.get_secret_value().encode() if settings.signing_key else b"",
     )
 

@@ -6,6 +6,7 @@ owed stands in the ledger, and is brought back here under the same lease and the
 
 import threading
 from collections.abc import Callable
+from datetime import datetime
 from typing import Final
 
 from remesh import logs
@@ -22,6 +23,8 @@ log = logs.get("worker.owed")
 SWEEP_SECONDS: Final = 30.0
 # Longer than all tries of a task. From the first minute on the trail says that a person may be needed.
 GIVE_UP_SECONDS: Final = 3 * 3600.0
+# Of these, by the process's own steady clock: a clock that jumps ahead must not end the tries.
+LEAST_SECONDS: Final = 600.0
 
 
 def sweep(ctx: RepairContext) -> list[Outcome]:
@@ -50,9 +53,15 @@ def _restore(request: RepairRequest, ctx: RepairContext, lease: LeasePort) -> Ou
         ctx.ledger.owed.settle(request.ref.uid)
         return None
     outcome = recreate(request, ctx, lease, "", quiet)
-    if leaves_for_another_try(outcome) and (ctx.clock.now() - intent.at).total_seconds() > GIVE_UP_SECONDS:
+    if leaves_for_another_try(outcome) and _long_enough(ctx, request.ref.uid, intent.at):
         give_up(request, ctx, outcome)
     return outcome
+
+
+def _long_enough(ctx: RepairContext, uid: str, since: datetime) -> bool:
+    now = ctx.clock.monotonic()
+    tried = now - ctx.memory.tried_since(uid, now)
+    return tried > LEAST_SECONDS and (ctx.clock.now() - since).total_seconds() > GIVE_UP_SECONDS
 
 
 class Sweeper:

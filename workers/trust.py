@@ -24,6 +24,7 @@ class Memory:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: dict[str, tuple[Manifest, str]] = {}
+        self._tried: dict[str, float] = {}
 
     def keep(self, uid: str, manifest: Manifest, digest: str) -> None:
         """Until forgotten."""
@@ -39,6 +40,12 @@ class Memory:
         """It is back, or a person was told."""
         with self._lock:
             self._kept.pop(uid, None)
+            self._tried.pop(uid, None)
+
+    def tried_since(self, uid: str, now: float) -> float:
+        """When this process first tried in vain to bring it back: `now` at the first call."""
+        with self._lock:
+            return self._tried.setdefault(uid, now)
 
 
 def signature(key: bytes, request: RepairRequest, digest: str, manifest: Mapping[str, Any]) -> str:

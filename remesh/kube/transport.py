@@ -6,6 +6,7 @@ caller knows whether it may have happened.
 """
 
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from urllib3 import exceptions as broken
 from remesh import __version__, crash, tracing
 from remesh.errors import ClusterError, ClusterUnreachable
 from remesh.kube import bounded
+from remesh.kube.clock import ClusterClock
 from remesh.kube.config import Access, proxy_from_environment
 from remesh.kube.decode import decode_json
 from remesh.kube.failures import Answer, answer_error, connection_error
@@ -68,6 +70,8 @@ class KubeClient:
         self.access = access
         self._base = access.server.rstrip("/")
         self._pool = _pool(access, connections)
+        self.clock = ClusterClock()
+        """The API server's, as its answers tell it."""
 
     def request(
         self,
@@ -169,6 +173,7 @@ class KubeClient:
         return connection_error(self._base, error, asked.timeout)
 
     def _send_once(self, asked: "_Asked", end: bounded.End) -> urllib3.BaseHTTPResponse:
+        sent = time.monotonic()
         answer = self._pool.request(
             asked.method,
             self._base + asked.path + (f"?{urlencode(asked.params)}" if asked.params else ""),
@@ -179,6 +184,7 @@ class KubeClient:
             retries=False,
             redirect=False,
         )
+        self.clock.hear(answer.headers.get("Date"), sent)
         if not asked.whole and answer.status < 300:
             end.lift()
         return answer

@@ -279,6 +279,7 @@ class WatcherProcess(Process):
             trail=self.trail,
             ledger=self.ledger,
             now=around.clock.now,
+            steady=around.clock.now,
         )
         self.watcher = Watcher(self.desk, self._send, self._probe)
         self.watcher.gatekeeper._pool.shutdown(wait=False)
@@ -341,7 +342,7 @@ class WatcherProcess(Process):
         probe = keepers.next_probe()
         times += [probe] if probe is not None else []
         expiry = self.desk.book.next_expiry()
-        times += [now + (expiry - self.desk.now()).total_seconds()] if expiry is not None else []
+        times += [now + (expiry - self.desk.steady()).total_seconds()] if expiry is not None else []
         waiting = any(each.state.value == "waiting" for each in self.desk.book)
         times += [self._ticked + 1.0] if waiting else []
         times.append(self.watcher._next_sweep or now + SWEEP_SECONDS)

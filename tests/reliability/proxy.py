@@ -6,6 +6,7 @@ import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class Mood:
     gone: bool = False  # a watch is answered with 410
     bookmarks: bool = True
     refused: bool = False  # connections are closed at once
+    ahead_seconds: float = 0.0  # what its clock says of the time of day
 
 
 class FaultyProxy:
@@ -78,6 +80,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        return formatdate(timestamp or time.time() + self.owner.mood.ahead_seconds, usegmt=True)
+
     def _any(self) -> None:
         mood = self.owner.mood
         length = int(self.headers.get("Content-Length") or 0)
@@ -125,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         with suppress(OSError, urllib3.exceptions.HTTPError):
             self.send_response(answer.status)
             for name, value in answer.headers.items():
-                if name.lower() not in _HOP:
+                if name.lower() not in _HOP | {"date", "server"}:
                     self.send_header(name, value)
             self.send_header("Transfer-Encoding", "chunked")
             self.end_headers()

@@ -3,10 +3,11 @@
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -38,11 +39,13 @@ def story(sim: SimCluster, tmp_path: Path) -> Iterator[Story]:
 
 
 @contextmanager
-def at_work(story: Story, **env: str) -> Iterator[tuple[Process, Process]]:
+def at_work(
+    story: Story, watcher_env: Mapping[str, str] = MappingProxyType({}), **env: str
+) -> Iterator[tuple[Process, Process]]:
     """Watcher and worker, with the budget looked at all the time; in the end all is healed and nothing violated."""
     with BudgetWatch(story):
         worker = story.stack.start_worker(**env)
-        watcher = story.stack.start_watcher(**env)
+        watcher = story.stack.start_watcher(**(watcher_env or env))
         yield watcher, worker
         wait_until(story.healed, "all is healed and every finding has its end", HEALED_SECONDS)
     assert story.violations() == []

@@ -113,6 +113,7 @@ class World:
             trail=self.trail,
             ledger=self.ledger,
             now=lambda: self.clock,
+            steady=lambda: self.clock,
         )
         self.watcher = Watcher(self.desk, self.send, self.probe)
 

@@ -77,9 +77,10 @@ class StillClock(Clock):
     def __init__(self) -> None:
         self.passed = 0.0
         self.while_asleep: Callable[[], object] = lambda: None
+        self.ahead = 0.0  # by how much the time of day has jumped
 
     def now(self) -> datetime:
-        return START + timedelta(seconds=self.passed)
+        return START + timedelta(seconds=self.passed + self.ahead)
 
     def monotonic(self) -> float:
         return self.passed

@@ -80,15 +80,29 @@ def test_a_sweep_touches_no_pod_whose_intent_was_never_written(world: d.PodWorld
 
 def test_a_sweep_gives_up_in_the_end_and_says_so_loudly(away: d.PodWorld, caplog: pytest.LogCaptureFixture) -> None:
     away.cluster.create_errors = [Forbidden("no right", status=403)] * 10**4
-    away.clock.passed += owed.GIVE_UP_SECONDS
     caplog.set_level(logging.ERROR, logger="remesh")
+    worker = away.another_worker()
+    owed.sweep(worker)
+    away.clock.passed += owed.GIVE_UP_SECONDS
 
-    owed.sweep(away.another_worker())
+    owed.sweep(worker)
 
     [said] = away.records(RecordType.OUTCOME)
     assert (said.code, said.details["result"]) == ("person_needed", "error")
     assert "a person is needed" in caplog.text
     assert away.ledger.owed.all() == []
+
+
+def test_a_clock_that_jumps_ahead_does_not_end_the_tries(away: d.PodWorld) -> None:
+    away.cluster.create_errors = [Forbidden("no right", status=403)] * 10**4
+    worker = away.another_worker()
+    owed.sweep(worker)
+    away.clock.ahead += 24 * 3600
+
+    owed.sweep(worker)
+
+    assert away.records(RecordType.OUTCOME) == []
+    assert away.ledger.owed.all() != []
 
 
 def test_an_unreadable_entry_keeps_no_other_one_from_being_looked_after(away: d.PodWorld) -> None:

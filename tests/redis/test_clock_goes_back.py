@@ -1,0 +1,81 @@
+"""The clock of Redis' host is set back by a day: what was to last seconds lasts seconds, and not a day longer."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from remesh.ledger import Ledger
+from remesh.policy import WindowPolicy
+from remesh.presence import Presence, now_seen
+from remesh.redisdb import RedisClient, connect
+from tests.needs import need
+from tests.redis.conftest import settings_for, until
+from tests.reliability.clocks import DAY, WallClock, built, server
+
+KEY = "linkerd/linkerd-proxy-injector"
+
+Back = Callable[[], None]
+
+
+@pytest.fixture
+def set_back(tmp_path: Path) -> Iterator[tuple[RedisClient, Back]]:
+    need(shutil.which("cc"), "a C compiler (Debian: gcc libc6-dev)")
+    with server(built(tmp_path), tmp_path) as (redis, clock), connect(settings_for(redis)) as client:
+        yield client, lambda: _set(clock)
+
+
+def _set(clock: WallClock) -> None:
+    clock.set(-DAY)
+
+
+def test_every_while_of_the_ledger_begins_anew(set_back: tuple[RedisClient, Back]) -> None:
+    redis, back = set_back
+    ledger = Ledger(redis, "test")
+    ledger.mark_released("f-1", 1, "task", 0.5)
+    ledger.record_failure("uid", "hash", "why", cooldown_seconds=0.5)
+    assert ledger.lease("uid", 0.5)
+    assert ledger.take_slot("owner", "pod-1", 1, 0.5) == []
+    back()
+
+    assert not ledger.mark_released("f-1", 2, "task-2", 60)
+    assert ledger.lease("uid", 0.5) is None
+    assert ledger.take_slot("owner", "pod-2", 1, 0.5) is None
+    released = ledger.released("f-1")
+    assert released is not None
+    assert released.left <= 0.5
+    assert ledger.cooldown_left("uid", "hash") <= 0.5
+
+    until(lambda: ledger.cooldown_left("uid", "hash") == 0)
+    until(lambda: ledger.mark_released("f-1", 2, "task-2", 60))
+    until(lambda: ledger.lease("uid", 0.5) is not None)
+    until(lambda: ledger.take_slot("owner", "pod-2", 1, 0.5) == [])
+
+
+def test_a_window_that_was_halved_before_is_halved_again(set_back: tuple[RedisClient, Back]) -> None:
+    redis, back = set_back
+    ledger, window = Ledger(redis, "test"), WindowPolicy(initial=16, minimum=1, maximum=32)
+    assert ledger.window_feedback(KEY, False, window) == 8
+    back()
+    assert ledger.window_feedback(KEY, False, window) == 4
+
+
+def test_a_shut_brake_is_shut_for_its_pause_and_no_longer(set_back: tuple[RedisClient, Back]) -> None:
+    redis, back = set_back
+    brakes = Ledger(redis, "test").brakes
+    for holder in ("a", "b"):
+        brakes.take(KEY, holder, 60)
+        brakes.tell(KEY, holder, False, 60)
+    back()
+    assert 0 < brakes.shut_for(KEY) <= 60
+    assert 0 < brakes.take(KEY, "c", 60).number <= 60
+
+
+def test_a_watcher_that_is_gone_is_not_alive_for_a_day(set_back: tuple[RedisClient, Back]) -> None:
+    redis, back = set_back
+    presence = Presence(redis, "test")
+    presence.beat(now_seen("repair", "1", (), "watcher-1"))
+    assert presence.seen() is not None
+    back()
+    assert presence.seen() is None
