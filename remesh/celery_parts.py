@@ -9,7 +9,8 @@ from celery.events.dispatcher import EventDispatcher
 from kombu import connection
 from kombu.transport import redis as redis_transport
 from kombu.utils.url import maybe_sanitize_url
-from redis.exceptions import DataError
+from redis.exceptions import ConnectionError as NotConnected
+from redis.exceptions import DataError, ReadOnlyError, ResponseError
 
 from remesh import logs
 
@@ -17,6 +18,9 @@ log = logs.get("queue")
 
 _UNREADABLE: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError, DataError)
 """What kombu and Celery raise for something in the queue that is no message. An outage of Redis raises other errors."""
+
+_NOT_NOW: Final = ("MISCONF", "NOREPLICAS", "MASTERDOWN", "UNBLOCKED")
+"""Replies of a Redis that serves nobody for a while: its disk is full, it lost its replicas, it changed its role."""
 
 
 class _Quiet:
@@ -89,10 +93,36 @@ class CarefulQoS(redis_transport.QoS):
             self._remove_from_indices(tag).execute()  # type: ignore[no-untyped-call]
 
 
+def _waits(kind: type[Any]) -> type[Any]:
+    """A class of connections to which a Redis that refuses to serve now counts as one that is away.
+
+    Celery connects again and again to that. Of the refusal itself it (seen in 5.6.3) would end the worker.
+    """
+
+    class Waiting(kind):  # type: ignore[misc]
+        def read_response(self, *args: Any, **known: Any) -> Any:
+            try:
+                return super().read_response(*args, **known)
+            except ResponseError as error:
+                if not (isinstance(error, ReadOnlyError) or str(error).startswith(_NOT_NOW)):
+                    raise
+                self.disconnect()  # of a pipeline more answers may be to come, and nobody will read them
+                raise NotConnected(str(error)) from error
+
+    return Waiting
+
+
 class _Careful:
-    """Part of a channel to Redis: drops an entry that is no JSON. kombu (seen in 5.7.0) would end the worker."""
+    """Part of a channel to Redis: drops an entry that is no JSON, and waits for a Redis that refuses to serve.
+
+    kombu (seen in 5.7.0) would end the worker of either.
+    """
 
     QoS = CarefulQoS
+
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        found: dict[str, Any] = super()._connparams(asynchronous)  # type: ignore[misc]
+        return {**found, "connection_class": _waits(found["connection_class"])}
 
     def _brpop_read(self, **options: Any) -> Any:
         try:
