@@ -13,6 +13,7 @@ from typing import Any
 
 from remesh.sim import SimCluster
 from remesh.testbed import InjectorWear, TestBed
+from tests.reliability import long
 from tests.reliability.crash import Kill, Run, chosen, learn_points, play
 
 
@@ -27,7 +28,24 @@ def main() -> int:
     one.add_argument("--out", type=Path, default=Path("crash-runs.jsonl"))
     one.add_argument("--minutes", type=float, default=0.0, help="begin no run after that time; 0: all of them")
     one.add_argument("--resume", action="store_true", help="leave out the runs of this seed that --out holds already")
+    one.set_defaults(run=_crash)
+    one = kinds.add_parser("long", help="hours of churn in minutes, with repair on")
+    one.add_argument("--minutes", type=float, default=20.0, help="of churn; the beginning and the end take a few more")
+    one.add_argument("--seed", type=int, default=1)
+    one.add_argument("--bed", choices=["sim", "real"], default="sim")
+    one.add_argument("--owners", type=int, default=8, help="workloads in each of three namespaces")
+    one.add_argument("--out", type=Path, help="the report as JSON, besides the table")
+    one.set_defaults(run=_long)
     options = parser.parse_args()
+    return int(options.run(options))
+
+
+def _long(options: argparse.Namespace) -> int:
+    with started(options.bed) as bed:
+        return long.main(bed, Path(tempfile.mkdtemp(prefix="remesh-long-")), options)
+
+
+def _crash(options: argparse.Namespace) -> int:
     todo = list(range(1, options.runs + 1))
     if options.resume and options.out.exists():
         todo = [number for number in todo if number not in _done(options.out)]
