@@ -48,6 +48,7 @@ class Tracked:
     refusals: int = 0  # times in a row that a dry run of its template was refused for a reason of its own
     failures: int = 0  # repairs in a row that did not heal it
     failed_at: datetime | None = None  # when the trouble began, as far as its state tells; for measuring only
+    begun: bool = False  # a worker may have written an intent, and no outcome
     suspect: bool = False  # its own dry run failed in a way that says more about it than about the injector
     # Each round asks thousands of waiting findings for their gate, several times; a finding never changes in place.
     _gate: str = field(default="", init=False, repr=False, compare=False)
@@ -141,6 +142,7 @@ def to_waiting(tracked: Tracked) -> None:
 def to_released(tracked: Tracked, attempt: int, deadline: datetime) -> None:
     """Handed to the workers; released again if no outcome stands in the trail by the deadline."""
     tracked.state, tracked.attempt, tracked.until, tracked.said = State.RELEASED, attempt, deadline, ""
+    tracked.begun = True
 
 
 def to_cooling(tracked: Tracked, now: datetime, seconds: float) -> None:

@@ -14,7 +14,7 @@ from remesh.detect import finding_for, owner_of, stuck_reference
 from remesh.errors import BrokerError
 from remesh.fingerprint import ENDED, ENDED_BECAUSE, fingerprint_around, is_outdated
 from remesh.ledger import Quarantine
-from remesh.models import Action, Decision, Finding, InjectorHealth, Result, finding_id
+from remesh.models import Action, Decision, Finding, InjectorHealth, Outcome, RecordType, Result, finding_id
 from remesh.objects import Pod, Workload
 from remesh.observe import observe
 from remesh.policy import Detection, Mode
@@ -178,12 +178,24 @@ class Looker:
             self._desk.due[tracked.finding.ref.uid] = time.monotonic() + QUARANTINE_SECONDS
             reason = f"quarantined since {quarantine.since:%Y-%m-%d %H:%M:%SZ}: its repairs failed"
             self._desk.record.refusal(tracked, "quarantined", reason)
+            self._end_what_was_begun(tracked, Result.QUARANTINED, "quarantined", reason)
             return True
         if repair_of(decision) is not None:
             return False
         to_rest(tracked, State.REPORTED)
         self._desk.record.refusal(tracked, decision.code, decision.reason)
+        self._end_what_was_begun(tracked, Result.REPORTED, decision.code, decision.reason)
         return True
+
+    def _end_what_was_begun(self, tracked: Tracked, result: Result, code: str, reason: str) -> None:
+        """A worker died after its intent, and no other will be sent: the chain's end is ours to write."""
+        if not tracked.begun:
+            return
+        tracked.begun = False
+        last = list(self._desk.trail.read(finding_id=tracked.finding.id, types=[RecordType.INTENT, RecordType.OUTCOME]))
+        if last and last[-1].type is RecordType.INTENT:
+            outcome = Outcome(finding_id=tracked.finding.id, result=result, code=code, reason=reason)
+            self._desk.record.outcome(tracked, outcome)
 
     def _quarantined(self, tracked: Tracked, obj: Workload | Pod) -> Quarantine | None:
         """Its owner's quarantine. One from under another webhook configuration ends here, and is none."""
@@ -207,6 +219,7 @@ class Looker:
         self._desk.begin(finding)
         tracked = self._desk.book.add(finding)
         tracked.failed_at = self._failed_at(obj, now)
+        tracked.begun = kept != candidate
         self._desk.meter.found(finding)
         released = self._desk.ledger.released(kept)
         if released is not None:  # by this watcher before a restart, or by another

@@ -126,7 +126,7 @@ def _until_healed(story: Story, supervisor: Supervisor) -> bool:
         supervisor.look()
         if story.healed():
             return True
-        time.sleep(0.2)
+        time.sleep(0.4)
     return False
 
 

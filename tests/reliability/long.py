@@ -14,7 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -82,7 +82,7 @@ class Report:
     def write(self, path: Path) -> None:
         """All of it as JSON."""
         halves = {name: self.halves(name) for name in self.memory}
-        path.write_text(json.dumps({**asdict(self), "halves": halves}, indent=2) + "\n", encoding="utf-8")
+        path.write_text(json.dumps({**vars(self), "halves": halves}, indent=2) + "\n", encoding="utf-8")
 
 
 def _counts(found: "Counter[str]") -> str:
@@ -153,7 +153,8 @@ class Long:
         if self.dice.random() < 0.2:  # it restarts at once
             self.report.done["injector restarted"] += 1
         else:
-            self._while(self.dice.uniform(2, 8), 0.4)
+            longest = 25 if self.dice.random() < 0.2 else 8  # controllers' pauses grow, and a nudge is what ends them
+            self._while(self.dice.uniform(2, longest), 0.4)
         self.bed.heal()
 
     def _while(self, seconds: float, pause: float) -> None:
@@ -259,7 +260,7 @@ class Long:
                 if ref is not None and record.type is RecordType.REFUSAL:
                     ended[ref.uid] = f"refused {record.code}: {record.reason}"
             report.findings += record.type is RecordType.FINDING
-            report.nudged += record.type is RecordType.ACTION and record.code == "nudged"
+            report.nudged += record.type is RecordType.ACTION and record.code == "nudge_on"
         evicted = [r.ref.uid for r in records if r.type is RecordType.ACTION and r.code == "evicted" and r.ref]
         report.evicted, report.pods, report.bare = len(evicted), len(herd.seen), herd.bare
         report.violations += [f"evicted twice: {uid}" for uid, times in Counter(evicted).items() if times > 1]

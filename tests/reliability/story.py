@@ -5,6 +5,7 @@ that opted out, a ReplicaSet and a Job that are refused, and a disruption budget
 processes at work; whatever a run does to them, they recover by themselves, and the invariants hold.
 """
 
+import json
 import secrets
 import threading
 import time
@@ -16,6 +17,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from remesh.errors import ClusterError
+from remesh.kube.config import load_access
+from remesh.kube.transport import KubeClient, Stream
 from remesh.models import AuditRecord, RecordType
 from remesh.testbed import Fault, TestBed
 from tests.client import Client
@@ -104,11 +108,7 @@ class Story:
         return len(pods) == WEB + 1 + 2 + 1 + 2 + 1 and not lacking and not self.open_findings()
 
     def _fine(self, pod: dict[str, Any]) -> bool:
-        return w.is_injected(pod, self.bed.wear) and pod["metadata"]["name"] in self._ready
-
-    @property
-    def _ready(self) -> set[str]:
-        return set(self.client.ready(self.namespace))
+        return w.is_injected(pod, self.bed.wear) and w.is_ready(pod)
 
     def chains(self) -> dict[str, list[AuditRecord]]:
         """The trail of this namespace's objects, by finding."""
@@ -208,12 +208,14 @@ def told(bed: TestBed, folder: Path) -> Iterator[Story]:
 
 
 class BudgetWatch:
-    """Looks at the Deployment all the time, for the fewest Ready pods that it had."""
+    """Follows the Deployment's pods by a watch of its own, for the fewest Ready ones that there ever were."""
 
     def __init__(self, story: Story) -> None:
         self._story = story
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
+        self._client = KubeClient(load_access(story.bed.kubeconfig, ""))
+        self._stream: Stream | None = None
 
     def __enter__(self) -> "BudgetWatch":
         self._thread.start()
@@ -221,14 +223,34 @@ class BudgetWatch:
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()
+        if self._stream is not None:
+            self._stream.abort()
         self._thread.join(10)
+        self._client.close()
 
     def _look(self) -> None:
-        client = Client(self._story.bed.kubeconfig)
-        try:
-            while not self._stop.wait(0.05):
-                with suppress(ApiError, OSError):
-                    ready = [name for name in client.ready(self._story.namespace) if name.startswith("web-")]
-                    self._story.fewest = min(self._story.fewest, len(ready))
-        finally:
-            client.close()
+        while not self._stop.is_set():
+            with suppress(ClusterError, ValueError, KeyError):
+                self._follow()
+            self._stop.wait(0.05)
+
+    def _follow(self) -> None:
+        place = w.collection("Pod", self._story.namespace)
+        listed = self._client.get(place)
+        ready = {pod["metadata"]["uid"] for pod in listed["items"] if _is_ready_web(pod)}
+        self._count(ready)
+        version = listed["metadata"]["resourceVersion"]
+        params: dict[str, str | int] = {"watch": 1, "resourceVersion": version, "timeoutSeconds": 300}
+        with self._client.stream(place, params=params, silence=310) as self._stream:
+            for line in self._stream.lines():
+                event = json.loads(line)
+                pod, there = event["object"], event["type"] != "DELETED"
+                (ready.add if there and _is_ready_web(pod) else ready.discard)(pod["metadata"]["uid"])
+                self._count(ready)
+
+    def _count(self, ready: set[str]) -> None:
+        self._story.fewest = min(self._story.fewest, len(ready))
+
+
+def _is_ready_web(pod: dict[str, Any]) -> bool:
+    return pod["metadata"]["name"].startswith("web-") and w.is_ready(pod)
