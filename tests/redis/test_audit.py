@@ -349,6 +349,6 @@ def test_no_server_means_no_record_and_no_half_answer() -> None:
 def test_the_trail_offers_nothing_that_changes_or_deletes_a_record() -> None:
     offered = {name for name in vars(Trail) if not name.startswith("_")}
     assert offered == {
-        "append", "append_many", "read", "history", "newest", "tail", "last_position", "length", "trim_before",
+        "append", "append_many", "read", "history", "newest", "tail", "last_position", "length", "trim_before", "now",
         "entries", "entry", "head", "lost", "say_lost",
     }  # fmt: skip
