@@ -11,9 +11,11 @@ from types import MappingProxyType
 
 import pytest
 
+from remesh.embedded import socket_path
 from remesh.sim import SimCluster
 from remesh.testbed import Fault, InjectorWear
 from tests.cluster.cluster import RealCluster
+from tests.reliability.cable import Cable
 from tests.reliability.proxy import FaultyProxy, Mood
 from tests.reliability.story import BudgetWatch, Story, told
 from tests.stack import Process, wait_until
@@ -157,6 +159,24 @@ def test_a_worker_cut_off_for_longer_than_its_messages_are_its_own(story: Story)
         story.stack.start_worker()
         time.sleep(25)  # the fault itself: longer than a lease
         worker.popen.send_signal(signal.SIGCONT)
+
+
+def test_a_worker_whose_redis_is_out_of_reach_for_longer_than_its_messages_are_its_own(
+    story: Story, tmp_path: Path
+) -> None:
+    """It still reaches the API server, with repairs in hand; others get its messages; then it is there again."""
+    cable = Cable(socket_path(story.stack.redis.folder), tmp_path / "cable.sock")
+    try:
+        with at_work(story, REMESH_REDIS_URL=cable.url, watcher_env={"REMESH_REDIS_URL": story.stack.redis_url}):
+            story.heal()
+            begun(story)
+            cable.pull()
+            story.stack.start_worker()
+            story.stack.expire_visibility()
+            time.sleep(25)  # the fault itself: longer than a lease
+            cable.plug()
+    finally:
+        cable.close()
 
 
 def test_asked_to_end_in_the_middle_of_repairs_a_worker_hands_them_on(story: Story) -> None:
