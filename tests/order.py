@@ -34,6 +34,7 @@ SECONDS: dict[str, float] = {
     "tests/manifests/test_at_work.py": 20,
     "tests/mutation/test_mutation.py": 8,
     "tests/reliability/": 32,
+    "tests/reliability/test_long.py": 60,
     "tests/security/": 6,
     "tests/monitoring/": 10,
     "tests/redis/test_outages.py": 10,
