@@ -8,9 +8,10 @@ from celery.backends.redis import RedisBackend, SentinelBackend
 from celery.events.dispatcher import EventDispatcher
 from kombu import connection
 from kombu.transport import redis as redis_transport
+from kombu.transport import virtual
 from kombu.utils.url import maybe_sanitize_url
 from redis.exceptions import ConnectionError as NotConnected
-from redis.exceptions import DataError, ReadOnlyError, ResponseError
+from redis.exceptions import DataError, OutOfMemoryError, ReadOnlyError, ResponseError
 
 from remesh import logs
 
@@ -83,6 +84,18 @@ class CompleteEvents(Events):  # type: ignore[misc]
 
 class CarefulQoS(redis_transport.QoS):
     """kombu's list of messages that are fetched and not yet done, which forgets what is no message."""
+
+    def append(self, message: Any, delivery_tag: Any) -> None:
+        """Note a message that has left its queue.
+
+        A Redis that has just become full cannot keep the note. Of that kombu (seen in 5.7.0) would end the worker, and
+        the message would be lost. It is done all the same: should this worker die, the watcher releases it again.
+        """
+        try:
+            super().append(message, delivery_tag)  # type: ignore[no-untyped-call]
+        except OutOfMemoryError:
+            log.warning("redis is full: a task that was fetched is noted by this worker alone")
+            virtual.QoS.append(self, message, delivery_tag)  # type: ignore[no-untyped-call]
 
     def restore_by_tag(self, tag: Any, client: Any = None, leftmost: bool = False) -> None:
         """Put a message back into its queue."""

@@ -128,6 +128,23 @@ def test_a_full_broker_is_one_clear_line(app: Celery, real: RedisClient) -> None
     assert len(queued(real, BACKGROUND)) == 1
 
 
+def test_a_task_that_comes_out_of_a_full_redis_is_done_all_the_same(app: Celery, real: RedisClient) -> None:
+    """Its worker would end, and with it all that the worker had begun."""
+    send(app, request_for(1))
+    with app.connection_for_read() as connection:
+        channel = connection.default_channel
+        real.config_set("maxmemory", "1")
+        try:
+            message = channel.basic_get("remesh.background")
+            assert message.headers["id"] == request_for(1).task_id
+            message.ack()
+        finally:
+            real.config_set("maxmemory", "0")
+        channel.qos.restore_visible()
+    assert [key for key in real.keys("*") if "unacked" in str(key) and "mutex" not in str(key)] == []
+    assert queued(real, BACKGROUND) == []
+
+
 def test_after_an_outage_the_same_app_sends_again(server: EmbeddedRedis, real: RedisClient) -> None:
     with EmbeddedRedis() as broker, make_app(settings_for(server, broker_url=broker.url), consumes=False) as app:
         send(app, request_for(1))
