@@ -398,6 +398,17 @@ class Ledger:
         with translated(self._redis, "cannot adapt the window"):
             return int(float(self._feedback(keys=[self._key("window", injector_key)], args=args)))
 
+    def clear_brake(self, injector_key: str, window: WindowPolicy) -> bool:
+        """See `Brakes.clear`. The window begins anew, too, at its smallest. False if the brake is not shut."""
+        if not self.brakes.clear(injector_key):
+            return False
+        key = self._key("window", injector_key)
+        with translated(self._redis, "cannot begin the window anew"), self._redis.pipeline() as pipe:
+            pipe.hset(key, "size", str(window.minimum))
+            pipe.expire(key, WINDOW_SECONDS)
+            pipe.execute()
+        return True
+
     # Replacing pods
 
     def take_slot(self, owner_uid: str, holder: str, limit: int, ttl: float) -> list[str] | None:

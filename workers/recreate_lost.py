@@ -25,6 +25,16 @@ def what_goes(pod: Pod, owner: ObjectRef | None, pods: Iterable[Pod]) -> str:
     return json.dumps(kept, separators=(",", ":"))
 
 
+def whose(about: str) -> str:
+    """For people: the owner of a pod that was evicted, or a pod without one. The UID alone is not known here: ""."""
+    try:
+        kept = json.loads(about)
+        kind, name = kept["owner"][1:3] if "owner" in kept else ("Pod", kept["name"])
+        return f"{kept['namespace']}/{kind}/{name}"
+    except (ValueError, TypeError, KeyError):
+        return ""
+
+
 def still_missing(about: str, cluster: ClusterPort, pods: PodPort) -> str:
     """For people: what is still missing, or ""; an owner that is gone, or wants fewer by now, misses none.
 

@@ -38,6 +38,7 @@ COMMANDS = {
     "audit verify": Entry("remesh.cli.audit_verify", "Prove that nothing in the trail was removed, altered or moved."),
     "audit prune": Entry("remesh.cli.audit_prune", "Export what is old, prove the export, then remove it."),
     "quarantine": Entry("remesh.cli.quarantine", "List or clear owners that are left alone after failed repairs."),
+    "brake": Entry("remesh.cli.brake", "List or clear brakes that stop evictions after pods did not come back."),
     "status": Entry("remesh.cli.status", "Show the state of gates, queues, worker and trail."),
     "check": Entry("remesh.cli.check", "Check access, rights, webhooks, broker and persistence."),
     "run": Entry("remesh.cli.run", "Run watcher, worker and an embedded Valkey in one command."),

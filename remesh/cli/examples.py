@@ -35,6 +35,11 @@ EXAMPLES: Final[dict[str, tuple[str, ...]]] = {
         "remesh quarantine clear rs/web-6f -n shop",
         "remesh quarantine clear --all",
     ),
+    "brake": (
+        "remesh brake list",
+        "remesh brake clear istio-system/istiod",
+        "remesh brake clear --all",
+    ),
     "status": (
         "remesh status",
         "remesh status --watch                      again every two seconds",

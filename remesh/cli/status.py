@@ -29,7 +29,7 @@ def status(
         bool, typer.Option("-w", "--watch", help="Show it again every two seconds, until Ctrl-C.")
     ] = False,
 ) -> None:
-    """Show watchers, workers, gates, repairs with their progress, quarantines and the last incident.
+    """Show watchers, workers, gates, repairs with their progress, quarantines, brakes and the last incident.
 
     With --watch a terminal is redrawn; anywhere else one screen follows the other, and `-o jsonl` prints one line each.
     """
@@ -121,6 +121,8 @@ def _rows(document: dict[str, Any], now: datetime) -> "Iterator[tuple[str, str]]
     yield "queues", ", ".join(f"{number} in {name}" for name, number in document["queues"].items())
     yield "quarantined", str(document["quarantined"])
     yield from _quarantines(document["quarantines"], now)
+    for brake in document["brakes"]:
+        yield "BRAKE", _brake(brake)
     yield "incident", _incident(document["incident"], now)
     yield "trail", f"{count(document['records'], 'record')}, head {document['trail_head']}"
     if document["trail_lost"]:
@@ -194,6 +196,13 @@ def _quarantines(found: list[dict[str, Any]], now: datetime) -> "Iterator[tuple[
         yield "", f"and {len(found) - QUARANTINES_SHOWN} more; see `remesh quarantine list`"
 
 
+def _brake(brake: dict[str, Any]) -> str:
+    from remesh.cli.text import count, one_line
+
+    lost = f", {count(len(brake['lost']), 'evicted pod')} not back: {', '.join(brake['lost'])}" if brake["lost"] else ""
+    return one_line(f"{brake['injector']}: shut {brake['still']}{lost}", 160) + "; see `remesh brake list`"
+
+
 def _incident(found: dict[str, Any] | None, now: datetime) -> str:
     """When, how many, healed, in how long."""
     from remesh.cli.text import age, age_of, clock, count
@@ -215,7 +224,7 @@ def _incident(found: dict[str, Any] | None, now: datetime) -> str:
 
 
 def _gate_row(gate: dict[str, Any], now: datetime) -> list[str]:
-    from remesh.cli.text import age, age_of, one_line
+    from remesh.cli.text import age_of, one_line
 
     total = "" if gate["total"] is None else f"/{gate['total']}"
     return [
@@ -228,7 +237,7 @@ def _gate_row(gate: dict[str, Any], now: datetime) -> list[str]:
         str(gate["window"]),
         str(gate["in_flight"]),
         str(gate["waiting"]),
-        f"shut for {age(gate['brake_seconds'])}" if gate["brake_seconds"] else "-",
+        "shut" if gate["brake_seconds"] else "-",
         one_line(gate["reason"]),
     ]
 

@@ -4,6 +4,7 @@ from collections import Counter
 from datetime import datetime
 from typing import Any, Final
 
+from remesh.cli.brake import document, shut_brakes
 from remesh.cli.gates import is_current, only_observes
 from remesh.cli.incident import Incident, last_incident, pace
 from remesh.cli.session import Session, utc_now
@@ -40,6 +41,7 @@ def gather(session: Session) -> dict[str, Any]:
         "queues": queue_lengths(session.redis, settings),
         "quarantined": len(quarantines),
         "quarantines": [_quarantine(each) for each in quarantines],
+        "brakes": [document(each) for each in shut_brakes(session)],
         "records": session.trail.length(),
         "trail_head": str(session.trail.head()),
         "trail_lost": session.trail.lost(),

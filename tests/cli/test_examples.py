@@ -79,6 +79,8 @@ def test_each_that_ends_by_itself_works(
     remesh.set(REMESH_REDIS_URL=redis_url, REMESH_KUBECONFIG=scene.kubeconfig, REMESH_CLUSTER="examples")
     if "quarantine clear" in line:
         _quarantine(remesh, scene)
+    if "brake clear" in line:
+        _shut_brake()
     answer = remesh(*words(line))
     allowed = next((codes for start, codes in CODES.items() if line.startswith(start)), (0,))
     assert answer.code in allowed, answer
@@ -92,6 +94,16 @@ def _quarantine(remesh: Remesh, scene: SimCluster) -> None:
     uid = wait_until(lambda: client.get("ReplicaSet", "shop", "web-6f")["metadata"]["uid"], "its UID")
     client.close()
     Session(Common()).ledger.quarantine(uid, "template", {"reason": "came back bare"})
+
+
+def _shut_brake() -> None:
+    from remesh.cli.options import Common
+    from remesh.cli.session import Session
+
+    brakes = Session(Common()).ledger.brakes
+    for uid in ("uid-1", "uid-2"):
+        brakes.take("istio-system/istiod", uid, 60)
+        brakes.tell("istio-system/istiod", uid, good=False, shut_seconds=60)
 
 
 MANIFEST = """

@@ -47,6 +47,7 @@ def facts(**changes: Any) -> dict[str, Any]:
         "queues": {"remesh.on-demand": 0, "remesh.background": 3},
         "quarantined": 0,
         "quarantines": [],
+        "brakes": [],
         "records": 7,
         "trail_head": "7/1-0/aa",
         "trail_lost": "",

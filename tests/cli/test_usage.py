@@ -287,7 +287,16 @@ def test_a_name_that_would_reach_another_path(remesh: Remesh, sim: SimCluster) -
 
 
 @pytest.mark.parametrize(
-    "command", [("audit",), ("audit", "export"), ("status",), ("quarantine", "list"), ("quarantine", "clear", "--all")]
+    "command",
+    [
+        ("audit",),
+        ("audit", "export"),
+        ("status",),
+        ("quarantine", "list"),
+        ("quarantine", "clear", "--all"),
+        ("brake", "list"),
+        ("brake", "clear", "--all"),
+    ],
 )
 def test_a_broker_that_is_down(remesh: Remesh, command: tuple[str, ...]) -> None:
     answer = remesh(*command)
