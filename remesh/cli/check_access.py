@@ -9,6 +9,7 @@ from datetime import datetime
 from remesh.cli.checks import Check, State, fail, failure, ok, skip, warn
 from remesh.cli.session import Session, utc_now
 from remesh.errors import RemeshError
+from remesh.kube.probe import CONTROLLER_ACCOUNTS
 from remesh.policy import Mode, Policy
 from remesh.redisdb import CLOCK_SKEW_SECONDS
 from watcher.leader import LEASE_NAME
@@ -27,6 +28,14 @@ _WATCHED = (
     ("batch", "jobs"),
     ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
     ("discovery.k8s.io", "endpointslices"),
+)
+# Read by itself, as it is now, before and after anything is done to it or to what it owns.
+_READ = (
+    ("", "namespaces"),
+    ("", "pods"),
+    ("", "nodes"),
+    ("apps", "deployments"),
+    ("batch", "cronjobs"),
 )
 _NUDGED = (
     ("apps", "replicasets"),
@@ -56,7 +65,7 @@ class Right:
 
 OBSERVE = (
     *(Right(verb, group, resource) for group, resource in _WATCHED for verb in ("list", "watch")),
-    *(Right("get", group, resource) for group, resource in (*_NUDGED, ("", "namespaces"))),
+    *(Right("get", group, resource) for group, resource in (*_NUDGED, *_READ)),
     Right("create", "", "pods", scoped=True),  # for the dry run: RBAC does not tell one from the other
 )
 REPAIR = (
@@ -64,7 +73,10 @@ REPAIR = (
     Right("create", "", "pods", "eviction", scoped=True),
     Right("list", "policy", "poddisruptionbudgets"),
 )
-IMPERSONATE = (Right("impersonate", "", "serviceaccounts", namespace="kube-system"),)
+IMPERSONATE = tuple(
+    Right("impersonate", "", "serviceaccounts", namespace="kube-system", name=name)
+    for name in dict.fromkeys(CONTROLLER_ACCOUNTS.values())
+)
 _LEASES = ("coordination.k8s.io", "leases")
 EVENTS = (Right("create", "", "events", scoped=True), Right("patch", "", "events", scoped=True))
 _WORDS = {
@@ -117,7 +129,7 @@ def clock_check(theirs: datetime, ours: datetime) -> Check:
 
 def rights(session: Session) -> list[Check]:
     """What RBAC grants whoever asks, by mode. The rights of watcher and workers are their own ServiceAccounts'."""
-    wanted = _wanted(session)
+    wanted = needed(session)
     try:
         with ThreadPoolExecutor(RIGHT_THREADS) as pool:
             granted = {name: list(pool.map(lambda right: _may(session, right), each)) for name, each in wanted.items()}
@@ -126,8 +138,8 @@ def rights(session: Session) -> list[Check]:
     return [_rights(name, each, granted[name], session.policy) for name, each in wanted.items()]
 
 
-def _wanted(session: Session) -> dict[str, tuple[Right, ...]]:
-    """What is needed with these settings and this policy."""
+def needed(session: Session) -> dict[str, tuple[Right, ...]]:
+    """What watcher and workers need with these settings and this policy, by name of the check."""
     settings = session.settings
     wanted = {"rights-observe": OBSERVE, "rights-repair": REPAIR}
     if session.policy.repair.impersonate_controller:

@@ -96,9 +96,10 @@ class Processes:
         """The first process that has ended by itself, or None."""
         return next((child for child in self.children if not child.stopping and child.code is not None), None)
 
-    def wait(self, pause: float = 0.2) -> Child:
-        """Wait until one of them ends by itself."""
+    def wait(self, meanwhile: Callable[[], None] = lambda: None, pause: float = 0.2) -> Child:
+        """Wait until one of them ends by itself. `meanwhile` is called again and again; what it raises ends it, too."""
         while (child := self.ended()) is None:
+            meanwhile()
             time.sleep(pause)
         child.reader.join(timeout=2)
         return child

@@ -8,6 +8,8 @@ from remesh.cli.app import one_command
 from remesh.cli.options import Common, with_common_but
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from remesh.cli.processes import Processes
     from remesh.cli.session import Session
     from remesh.embedded import EmbeddedRedis
@@ -38,11 +40,12 @@ def run(
     No set-up is needed. The trail is kept in ~/.local/state/remesh/CLUSTER and is there again at the next start;
     `remesh audit` and `remesh status` read it at any time, `remesh repair` and the others while this runs. With
     REMESH_REDIS_URL that server is used. A second run on the same cluster is refused while the first is alive, whatever
-    the cluster is called. CLUSTER is the context's name, unless REMESH_CLUSTER or --cluster gives another.
+    the cluster is called; with REMESH_REDIS_URL also one of another person or machine. CLUSTER is the context's name, unless REMESH_CLUSTER or --cluster gives another.
     """
     from remesh.cli.only_run import only_run
     from remesh.cli.policies import policy_of_run
     from remesh.cli.processes import Processes, interrupt_on_sigterm
+    from remesh.cli.run_lease import run_lease
     from remesh.cli.runlog import RunLog
     from remesh.cli.session import Session
 
@@ -53,10 +56,10 @@ def run(
         interrupt_on_sigterm()
         server = _own_server(session)
         try:
-            _say_what(session, policy, version, server)
-            with Processes(RunLog(_say_ready)) as processes:
+            with run_lease(session) as lease, Processes(RunLog(_say_ready)) as processes:
+                _say_what(session, policy, version, server)
                 _start_all(processes, session, policy, flower=flower, concurrency=concurrency)
-                _wait(processes)
+                _wait(processes, lease.keep)
         finally:
             if server is not None:
                 server.stop()
@@ -201,8 +204,8 @@ def start_flower(processes: "Processes", environment: dict[str, str]) -> str:
     return url
 
 
-def _wait(processes: "Processes") -> None:
-    child = processes.wait()
+def _wait(processes: "Processes", meanwhile: "Callable[[], None]") -> None:
+    child = processes.wait(meanwhile)
     if child.code:
         raise typer.Exit(_report(child.name, child.code))
 
