@@ -422,6 +422,18 @@ class Ledger:
         taken, *earlier = (str(each) for each in answer)
         return earlier if taken == "1" else None
 
+    def slots_taken(self, owner_uid: str) -> list[str]:
+        """Who holds a slot of an owner now, the earliest first."""
+        order, ends = self._share(owner_uid)
+        with translated(self._redis, "cannot read the slots"), self._redis.pipeline() as pipe:
+            pipe.zrange(order, 0, -1)
+            pipe.zrange(ends, 0, -1, withscores=True)
+            pipe.time()
+            holders, until, (seconds, micros) = pipe.execute()
+        now = int(seconds) * 1000 + int(micros) // 1000
+        held = {holder for holder, end in until if end > now}
+        return [str(each) for each in holders if each in held]
+
     def give_slot_back(self, owner_uid: str, holder: str) -> None:
         """The pod was replaced, or will not be."""
         with translated(self._redis, "cannot give a slot back"), self._redis.pipeline() as pipe:
@@ -438,6 +450,16 @@ class Ledger:
         with translated(self._redis, "cannot number pods"):
             last, *numbers = self._number(keys=[self._key("order", owner_uid)], args=[_ms(DAY), *pod_uids])
         return int(last), [int(number) for number in numbers]
+
+    def pods_seen(self, owner_uid: str, pod_uids: Sequence[str]) -> int:
+        """The last number that `number_pods` would give; nothing is changed."""
+        key = self._key("order", owner_uid)
+        with translated(self._redis, "cannot read the numbers of pods"), self._redis.pipeline() as pipe:
+            pipe.zrange(key, -1, -1, withscores=True)
+            for uid in pod_uids:
+                pipe.zscore(key, uid)
+            last, *known = pipe.execute()
+        return int(last[0][1] if last else 0) + sum(1 for each in known if each is None)
 
     def claim(self, pod_uid: str, replaced_uid: str) -> bool:
         """Count a new pod as the replacement of one that was evicted. False: it is counted as another one's."""

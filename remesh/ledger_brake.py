@@ -85,7 +85,21 @@ keep(ARGV[4])
 return {'free', '0'}
 """
 
-# KEYS: brake, flight, lost, brakes. ARGV: holder, how it ended, TTL, most, pause, longest. A repeated "bad" counts once.
+# KEYS: brake, flight, lost, brakes. ARGV: holder, "1" if all that was lost is back. What `take` would say; nothing is
+# changed, and who was not heard of for too long does not count, neither as on its way nor as bad.
+_ASK: Final = """
+local at = now()
+if redis.call('ZSCORE', KEYS[2], ARGV[1]) then return {'free', '0'} end
+local ends = shut(at)
+if at < ends then return {'shut', text(ends - at)} end
+if ARGV[2] ~= '1' and held() then return {'lost', text(lost())} end
+local others = redis.call('ZCOUNT', KEYS[2], '(' .. text(at), '+inf')
+if others > 0 and redis.call('HGET', KEYS[1], 'good') ~= '1' then return {'canary', text(others)} end
+return {'free', '0'}
+"""
+
+# KEYS: brake, flight, lost, brakes. ARGV: holder, how it ended, TTL, most, pause, longest.
+# A repeated "bad" counts once.
 _TELL: Final = """
 local at = now()
 local known = redis.call('ZREM', KEYS[2], ARGV[1]) == 1
@@ -107,8 +121,8 @@ local at = now()
 return {text(shut(at) - at), lost() > 0 and redis.call('HEXISTS', KEYS[1], 'shut') or 0}
 """
 
-# KEYS: brake, flight, lost, brakes. Returns nothing if it is not shut, else the milliseconds left, the bad ones in a row
-# and the number on their way.
+# KEYS: brake, flight, lost, brakes. Returns nothing if it is not shut, else the milliseconds left, the bad ones in a
+# row and the number on their way.
 _LOOK: Final = """
 local at = now()
 local left = shut(at) - at
@@ -166,6 +180,7 @@ class Brakes:
         self._take = redis.register_script(NOW + ANEW + _PARTS + _TAKE)
         self._tell = redis.register_script(NOW + _PARTS + _TELL)
         self._shut = redis.register_script(NOW + _PARTS + _SHUT)
+        self._ask = redis.register_script(NOW + _PARTS + _ASK)
         self._look = redis.register_script(NOW + _PARTS + _LOOK)
         self._clear = redis.register_script(NOW + _PARTS + _CLEAR)
 
@@ -178,7 +193,13 @@ class Brakes:
         args = [holder, _ms(FLIGHT_SECONDS), about, *self._limits(shut_seconds)]
         with translated(self._redis, "cannot ask the brake"):
             code, number = self._take(keys=self._keys(injector_key), args=args)
-        return Braked(str(code), float(number) / (1000 if code == "shut" else 1))
+        return _braked(code, number)
+
+    def ask(self, injector_key: str, holder: str, *, all_back: bool = False) -> Braked:
+        """What `take` would say, without taking. `all_back`: as if all that was lost had been found again."""
+        with translated(self._redis, "cannot ask the brake"):
+            code, number = self._ask(keys=self._keys(injector_key), args=[holder, int(all_back)])
+        return _braked(code, number)
 
     def tell(self, injector_key: str, holder: str, good: bool | None, shut_seconds: float) -> None:
         """How an eviction ended: with a Ready replacement or without one. None: it says nothing, or was none."""
@@ -246,6 +267,10 @@ class Brakes:
     def _keys(self, injector_key: str) -> list[str]:
         own = [f"{self._base}{part}:{injector_key}" for part in ("brake", "brake-flight", "brake-lost")]
         return [*own, f"{self._base}brakes"]
+
+
+def _braked(code: str, number: str) -> Braked:
+    return Braked(str(code), float(number) / (1000 if code == "shut" else 1))
 
 
 def _ms(seconds: float) -> int:

@@ -1,6 +1,7 @@
 """The ledger's Lua scripts. Each is one change that others see whole or not at all.
 
-Used by `remesh.ledger`, and the leases by `remesh run`. Times are the server's, in milliseconds; KEYS and ARGV are said above each script.
+Used by `remesh.ledger`, and the leases by `remesh run`. Times are the server's, in milliseconds; KEYS and
+ARGV are said above each script.
 """
 
 # Goes before scripts that need the time. `text` writes milliseconds without an exponent.

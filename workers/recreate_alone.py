@@ -8,6 +8,7 @@ Used by `workers.recreate`. Nobody else would bring it back, so that is remesh's
 - nothing of the manifest reaches a log, a record, a task or an outcome. Texts that repeat a value are withheld.
 """
 
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from remesh import logs
@@ -17,6 +18,7 @@ from remesh.kube.manifest import restorable, shape_hash, withheld
 from remesh.kube.probe import ProbeResult
 from remesh.ledger import DAY
 from remesh.ledger_manifests import MANIFEST_SECONDS
+from remesh.meshes import MeshProfile
 from remesh.models import AuditRecord, FailureClass, RecordType, Result
 from remesh.objects import Pod
 from workers.context import Step, reached
@@ -109,20 +111,8 @@ class Alone:
         self._attempt.ending.template_hash = shape_hash(self._manifest)
 
     def _whole(self, pod: Pod) -> Verdict | None:
-        """What one injector has put into a running pod cannot be told from what its person wrote.
-
-        And one with finalizers keeps its name until somebody else removes them: none could be created in its place.
-        """
-        if self._finalizers:
-            reason = (
-                f"it has finalizers ({', '.join(self._finalizers)}), so its name might stay taken once it is evicted"
-            )
-            return self._attempt.refuse(Verdict(Result.REPORTED, "has_finalizers", reason))
-        present = [profile.title for profile in self._attempt.sidecars if profile.injected(pod)]
-        if not present:
-            return None
-        reason = f"{' and '.join(present)} has already changed it, so its manifest cannot be told from the injected pod"
-        return self._attempt.refuse(Verdict(Result.REPORTED, "partly_injected", reason))
+        verdict = not_whole(pod, self._finalizers, self._attempt.sidecars)
+        return self._attempt.refuse(verdict) if verdict is not None else None
 
     # Would it be injected?
 
@@ -253,3 +243,19 @@ class Alone:
         ref = self._ref.model_copy(update={"uid": ""})  # the pod of that name is a new one
         answer = self._ctx.pods.dry_run_pod(ref, template=self._manifest, timeout=latency + 1)
         return judge_all(answer, self._attempt.sidecars, latency, self._ctx.meter)
+
+
+def not_whole(pod: Pod, finalizers: Sequence[str], sidecars: Iterable[MeshProfile]) -> Verdict | None:
+    """Why such a pod cannot be created again from its manifest; None if it can. `remesh plan` asks it, too.
+
+    One with finalizers keeps its name until somebody else removes them: none could be created in its place. And what
+    one injector has put into a running pod cannot be told from what its person wrote.
+    """
+    if finalizers:
+        reason = f"it has finalizers ({', '.join(finalizers)}), so its name might stay taken once it is evicted"
+        return Verdict(Result.REPORTED, "has_finalizers", reason)
+    present = [profile.title for profile in sidecars if profile.injected(pod)]
+    if not present:
+        return None
+    reason = f"{' and '.join(present)} has already changed it, so its manifest cannot be told from the injected pod"
+    return Verdict(Result.REPORTED, "partly_injected", reason)

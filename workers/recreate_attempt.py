@@ -35,6 +35,7 @@ from remesh.policy import Mode
 from workers.chain import Chain
 from workers.context import LeasePort, RepairContext, Step, reached
 from workers.ending import USED_UP, Ending, in_quarantine
+from workers.recreate_brake import from_brake
 from workers.recreate_lost import still_missing, what_goes
 from workers.recreate_nodes import nowhere
 from workers.recreate_proof import from_proof
@@ -175,19 +176,14 @@ class Attempt:
         if found.code == "lost":
             missing = self._still_lost()
             if missing:
-                reason = f"evicted pods did not come back: {missing}; no other is evicted before"
-                return self.refuse(Verdict(Result.SKIPPED, "brake_shut", reason))
+                return self._braked(found, missing)
             found = self._take_brake(about)
         self.braked = found.free
-        if found.free:
-            return None
-        if found.code == "lost":
-            return self.refuse(Verdict(Result.SKIPPED, "brake_shut", "evicted pods did not come back Ready"))
-        if found.code == "shut":
-            reason = f"evicted pods did not come back Ready: no other is evicted for {found.number:.0f} s more"
-            return self.refuse(Verdict(Result.SKIPPED, "brake_shut", reason))
-        reason = "the first pod that was evicted has to come back Ready before another one is evicted"
-        return self.refuse(Verdict(Result.SKIPPED, "canary_first", reason))
+        return self._braked(found)
+
+    def _braked(self, found: Braked, missing: str = "") -> Verdict | None:
+        verdict = from_brake(found, missing)
+        return self.refuse(verdict) if verdict is not None else None
 
     def _nodes(self) -> list[Node]:
         return self.ctx.recent.recall(("nodes",), NODES_SECONDS, self.ctx.pods.nodes, self.ctx.clock.monotonic)

@@ -40,7 +40,8 @@ def run(
     No set-up is needed. The trail is kept in ~/.local/state/remesh/CLUSTER and is there again at the next start;
     `remesh audit` and `remesh status` read it at any time, `remesh repair` and the others while this runs. With
     REMESH_REDIS_URL that server is used. A second run on the same cluster is refused while the first is alive, whatever
-    the cluster is called; with REMESH_REDIS_URL also one of another person or machine. CLUSTER is the context's name, unless REMESH_CLUSTER or --cluster gives another.
+    the cluster is called; with REMESH_REDIS_URL also one of another person or machine. CLUSTER is the context's name,
+    unless REMESH_CLUSTER or --cluster gives another.
     """
     from remesh.cli.only_run import only_run
     from remesh.cli.policies import policy_of_run

@@ -1,9 +1,9 @@
 """One `remesh run` to a cluster on one Redis, whoever starts it and on whichever machine.
 
 A lease in that Redis, taken before anything starts, so that of two that start in the same moment one is refused. It is
-taken under the cluster's name, and under the UID of kube-system, too, for others may call the cluster differently; where
-the server lets this user write only the keys of one name, that one has to do. `remesh run` renews it while it waits for
-its processes; whoever is killed or frozen counts as gone when it ends.
+taken under the cluster's name, and under the UID of kube-system, too, for others may call the cluster differently;
+where the server lets this user write only the keys of one name, that one has to do. `remesh run` renews it while it
+waits for its processes; whoever is killed or frozen counts as gone when it ends.
 """
 
 import json

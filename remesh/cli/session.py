@@ -150,6 +150,14 @@ class Session:
         return Ledger(self.redis, self.settings.cluster, self.settings.key_prefix)
 
     @cached_property
+    def known_ledger(self) -> "Ledger | None":
+        """The ledger, where a Redis is named or a `remesh run` is active; for commands that can do without.
+
+        Raises BrokerUnreachable where one should be there and does not answer.
+        """
+        return self.ledger if self.names_redis or running_embedded(self.data_folder) else None
+
+    @cached_property
     def app(self) -> "Celery":
         """The Celery application that tasks are sent through."""
         from remesh.queue import make_app

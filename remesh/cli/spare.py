@@ -1,8 +1,8 @@
 """May a bare pod go now, and would another one be injected? What `plan` asks besides the decision. Reads only.
 
-The worker asks the same functions before it evicts (`workers.recreate_evict`), so that `plan` says what `repair` would
-do at this moment: replace it, or wait for its owner, for its share, or for a PodDisruptionBudget. What other workers
-are doing at the same time is not looked at.
+The worker asks the same functions before it evicts (`workers.recreate_evict`), in the same order, so that `plan` says
+what `repair` would do at this moment: replace it, or wait for its owner, for its share, for the brake or for a
+PodDisruptionBudget. What other workers are doing is known where there is a ledger to ask (`remesh.cli.others`).
 """
 
 import time
@@ -10,16 +10,18 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 
 from remesh.classify import classify
-from remesh.disruption import forbids, stranger, unsettled
+from remesh.cli.others import Others
+from remesh.disruption import forbids, is_custom, share, stranger, unsettled
 from remesh.errors import ClusterError, NotFound, Rejected, Throttled
 from remesh.kube.api import Cluster
 from remesh.kube.probe import ProbeResult, account_of
 from remesh.meshes import MeshProfile
 from remesh.models import ObjectRef, Result
-from remesh.objects import Node, Pod, Workload
+from remesh.objects import Node, OwnerReference, Pod, Workload
 from remesh.policy import Policy
 from remesh.tally import active
 from workers.recent import Recent
+from workers.recreate_alone import not_whole
 from workers.recreate_nodes import nowhere
 from workers.recreate_proof import judge_all
 from workers.recreate_share import goes_first, held_back, room
@@ -34,11 +36,12 @@ BELIEVED_SECONDS: Final = 5.0  # one owner's pods are asked about one after the 
 class Spare:
     """Asks for the pods of one cluster. Thread-safe."""
 
-    def __init__(self, cluster: Cluster, policy: Policy, waits: Callable[[Pod], bool]) -> None:
+    def __init__(self, cluster: Cluster, policy: Policy, others: Others, waits: Callable[[Pod], bool]) -> None:
         """`waits` tells whether another pod of the same owner is to be replaced, too."""
         self._cluster = cluster
         self._rehearsal = Cluster(cluster.client, dry_run=True)
         self._policy = policy
+        self._others = others
         self._waits = waits
         self._recent = Recent()
 
@@ -58,7 +61,7 @@ class Spare:
         """Why it would not be evicted now, whatever a dry run says; None if it would. Raises ClusterError."""
         controller = pod.metadata.controller
         if controller is None:
-            return _partly_injected(pod, sidecars) or self._nowhere(pod)
+            return self._whole(pod, sidecars)
         what, namespace = f"{controller.kind}/{controller.name}", pod.metadata.namespace
         try:
             owner = self._recall(("owner", controller.uid), lambda: self._cluster.owner(namespace, controller))
@@ -80,7 +83,15 @@ class Spare:
         reason = forbids(owner, above, self._policy.repair)
         if reason:
             return Verdict(Result.SKIPPED, "none_to_spare", reason)
-        return self._later(owner, above, pod, sidecars) or self._nowhere(pod)
+        return self._later(owner, above, pod, sidecars)
+
+    def at_last(self, pod: Pod, injector_key: str) -> Verdict | None:
+        """What is asked right before the eviction, once the dry run has passed: a node, and the brake."""
+        controller = pod.metadata.controller
+        reason = nowhere(pod, controller.kind if controller else "", self._cluster, self._nodes)
+        if reason:
+            return Verdict(Result.SKIPPED, "no_node", reason)
+        return self._others.brake(injector_key, pod.metadata.uid, self._cluster)
 
     def refusal(self, pod: Pod, ref: ObjectRef) -> Verdict | None:
         """Why the API server would not evict it now, by a dry run of the eviction; None if it would, or is not known.
@@ -114,19 +125,27 @@ class Spare:
 
     def _later(self, owner: Workload, above: Workload | None, pod: Pod, sidecars: list[MeshProfile]) -> Verdict | None:
         """Its turn and its owner's share."""
-        pods: list[Pod] = self._recall(("pods", owner.metadata.uid), lambda: self._cluster.pods_of(owner))
+        uid = owner.metadata.uid
+        pods: list[Pod] = self._recall(("pods", uid), lambda: self._cluster.pods_of(owner))
         others = (each for each in pods if active(each) and each.metadata.uid != pod.metadata.uid)
         first = goes_first(owner, pod, filter(self._waits, others)) if owner.kind == "StatefulSet" else None
         if first is not None:
             reason = f"{first.metadata.name} is replaced first, from the highest ordinal down"
             return Verdict(Result.SKIPPED, "not_its_turn", reason)
+        limit, earlier = share(owner, above, self._policy.repair), self._others.slots(uid, pod.metadata.uid)
+        if len(earlier) >= limit:
+            reason = f"{limit} of its owner's pods are being replaced already, which is its share"
+            return Verdict(Result.SKIPPED, "share_taken", reason)
+        unproven = self._unproven(owner, pods)
+        if unproven is not None:
+            return unproven
         found = room(
             owner,
             above,
             self._policy.repair,
             pods,
             pod,
-            earlier=(),
+            earlier=earlier,
             marked=lambda each: all(profile.injected(each) for profile in sidecars),
         )
         if found.free:
@@ -134,22 +153,24 @@ class Spare:
         reason = f"{found.away} of its owner's pods are away already, and {found.limit} may be"
         return Verdict(Result.SKIPPED, "share_taken", reason)
 
-    def _nowhere(self, pod: Pod) -> Verdict | None:
-        """No node would take what came in its place."""
-        controller = pod.metadata.controller
-        reason = nowhere(pod, controller.kind if controller else "", self._cluster, self._nodes)
-        return Verdict(Result.SKIPPED, "no_node", reason) if reason else None
+    def _unproven(self, owner: Workload, pods: list[Pod]) -> Verdict | None:
+        """Of a kind that is not Kubernetes' own it has to be seen that it creates pods at all."""
+        if not is_custom(OwnerReference(kind=owner.kind, api_version=owner.api_version)):
+            return None
+        if self._others.seen(owner.metadata.uid, [each.metadata.uid for each in pods]) > 1:
+            return None
+        reason = f"{owner.kind}/{owner.metadata.name} was never seen with another pod than this one"
+        return Verdict(Result.REPORTED, "custom_owner_unproven", reason)
+
+    def _whole(self, pod: Pod, sidecars: list[MeshProfile]) -> Verdict | None:
+        """Can one without a controller be created again from what is there?"""
+        meta = pod.metadata
+        raw = self._recall(("raw", meta.uid), lambda: self._cluster.get_raw("Pod", meta.namespace, meta.name))
+        finalizers = [str(each) for each in raw["metadata"].get("finalizers") or ()]
+        return not_whole(pod, finalizers, sidecars)
 
     def _nodes(self) -> list[Node]:
         return self._recall(("nodes",), self._cluster.nodes)
 
     def _recall(self, key: tuple[object, ...], ask: Callable[[], T]) -> T:
         return self._recent.recall(key, BELIEVED_SECONDS, ask, time.monotonic)
-
-
-def _partly_injected(pod: Pod, sidecars: list[MeshProfile]) -> Verdict | None:
-    present = [profile.title for profile in sidecars if profile.injected(pod)]
-    if not present:
-        return None
-    reason = f"{' and '.join(present)} has already changed it, so its manifest cannot be told from the injected pod"
-    return Verdict(Result.REPORTED, "partly_injected", reason)

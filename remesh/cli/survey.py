@@ -134,9 +134,11 @@ class Survey:
 
     @cached_property
     def _spare(self) -> "Spare":
+        from remesh.cli.others import Others
         from remesh.cli.spare import Spare  # late: a scan asks nothing of the workers' code, which imports Redis
 
-        return Spare(self.cluster, self.session.policy, lambda pod: self.judge(pod).repairable)
+        others = Others(self.session)
+        return Spare(self.cluster, self.session.policy, others, lambda pod: self.judge(pod).repairable)
 
     def scan(self, namespace: str | None, mesh: str | None = None) -> list[Judged]:
         """Every finding of now, in one namespace or in all; system-critical ones first, then by name.
@@ -288,13 +290,15 @@ class Survey:
     def _not_now(self, judged: Judged, pod: Pod) -> Verdict | None:
         if not judged.repairable:
             return None
+        injector = judged.decision.injector
         try:
             hindrance = self._spare.hindrance(pod, self._sidecars(pod))
+            if hindrance is not None or judged.decision.action is not Action.RECREATE_POD:
+                return hindrance
+            hindrance = self._spare.at_last(pod, injector.key or injector.mesh if injector else "")
         except ClusterError as error:
             return from_error(error)
-        if hindrance is not None or judged.decision.action is not Action.RECREATE_POD:
-            return hindrance
-        return self._spare.refusal(pod, judged.ref)
+        return hindrance or self._spare.refusal(pod, judged.ref)
 
     def _sidecars(self, pod: Pod) -> list[MeshProfile]:
         """Every sidecar that it should have."""

@@ -127,6 +127,7 @@ class _WireSpec(Slim):
     completions: int | None = None
     suspend: bool | None = None
     paused: bool | None = None
+    min_ready_seconds: int | None = None
 
 
 class _WireWorkload(Slim):
@@ -227,6 +228,7 @@ def _whole(kind: str, wire: _WireWorkload) -> Workload:
             completions=spec.completions,
             suspend=spec.suspend,
             paused=spec.paused,
+            min_ready_seconds=spec.min_ready_seconds,
             pod_management_policy=spec.pod_management_policy,
             strategy=spec.strategy,
             update_strategy=spec.update_strategy,

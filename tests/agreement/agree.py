@@ -1,6 +1,7 @@
 """What `plan` says would be done to an object, and what a worker's repair does to it, in the same few words."""
 
 import itertools
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Final
@@ -35,10 +36,11 @@ class Answer:
     code: str = field(default="")
 
 
-def survey_of(cluster: Cluster, policy: Policy) -> Survey:
-    """The command line's own look at a cluster, which has just been read."""
+def survey_of(cluster: Cluster, policy: Policy, ledger: Ledger | None = None) -> Survey:
+    """The command line's own look at a cluster, which has just been read, and at the ledger if one is given."""
     session = Session(Common(namespace="default", all_namespaces=False, cluster=NAME))
-    session.__dict__.update(cluster=cluster, policy=policy, profiles=PROFILES)  # where cached properties are kept
+    known = {"cluster": cluster, "policy": policy, "profiles": PROFILES, "known_ledger": ledger}
+    session.__dict__.update(known)  # where cached properties are kept
     return Survey(session)
 
 
@@ -96,10 +98,20 @@ class HurriedClock(Clock):
 
 
 def repaired(
-    ref: ObjectRef, cluster: Cluster, policy: Policy, redis: RedisClient, clock: Clock | None = None, name: str = ""
+    ref: ObjectRef,
+    cluster: Cluster,
+    policy: Policy,
+    redis: RedisClient,
+    clock: Clock | None = None,
+    name: str = "",
+    note: Callable[[Ledger], None] = lambda _: None,
 ) -> Outcome:
-    """Let a worker repair one object, with a trail and a ledger that know nothing yet unless they are named."""
+    """Let a worker repair one object, with a trail and a ledger that know nothing yet unless they are named.
+
+    `note` tells the ledger what it knows of others.
+    """
     name = name or f"{NAME}-{next(_numbers)}"
+    note(Ledger(redis, name))
     ctx = RepairContext(
         cluster_name=name,
         cluster=cluster,

@@ -3,13 +3,16 @@
 A `Scene` is drawn by hypothesis and built into a `MemoryCluster` as often as it is needed: twice the same.
 """
 
+import json
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
 
+from remesh.ledger import Ledger
 from remesh.policy import Policy
+from remesh.sim import resources as res
 from remesh.sim.injector import Injector
 from remesh.sim.objects import Obj
 from remesh.testbed import Fault, InjectorWear
@@ -77,6 +80,7 @@ class APod:
     ready: bool = True
     state: str = "running"  # running, pending, succeeded, failed, terminating, mirror, of-node
     age: float = 7200.0
+    finalizers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +100,8 @@ class AnOwner:
     age: float = 300.0
     above: bool = False  # a Deployment over the ReplicaSet
     on_delete: bool = False
+    settling: int = 0  # pods that are Ready, and not yet for minReadySeconds
+    slots: int = 0  # of its share, taken by others' repairs
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,8 @@ class Scene:
     injectors: tuple[AnInjector, ...]
     budgets: tuple[Budget, ...]
     policy: Policy
+    nodes: str = "fine"  # fine, cordoned, tainted
+    brake: str = "free"  # of every injector: free, shut, lost, found, canary
 
     def build(self) -> MemoryCluster:
         """The cluster, anew."""
@@ -145,7 +153,35 @@ class Scene:
                 world.add(body)
         for number, budget in enumerate(self.budgets):
             world.add(_budget(budget, number, self.places[budget.place].name))
+        if self.nodes != "fine":
+            world.api.change(res.NODES, "", "sim-node-0", self._spoil)
         return world
+
+    def _spoil(self, node: Obj) -> Obj:
+        taint = {"key": "broken", "effect": "NoSchedule"}
+        node["spec"] = {"unschedulable": True} if self.nodes == "cordoned" else {"taints": [taint]}
+        return node
+
+    def note(self, ledger: Ledger) -> None:
+        """What the ledger knows of other repairs."""
+        for number, owner in enumerate(self.owners):
+            for slot in range(owner.slots):
+                ledger.take_slot(f"uid-web-{number}", f"other-{slot}", owner.slots, 600)
+        for injector in self.injectors if self.brake != "free" else ():
+            self._brake(ledger, f"{WEARS[injector.mesh].namespace}/{WEARS[injector.mesh].service}")
+
+    def _brake(self, ledger: Ledger, key: str) -> None:
+        kind = {"lost": "ReplicaSet", "found": "Deployment"}.get(self.brake, "")
+        owner = [_VERSIONS.get(kind, "apps/v1"), kind, "web-0", "uid-web-0"]
+        place = self.places[self.owners[0].place].name
+        about = {"namespace": place, "name": "gone", "uid": "gone", "owner": owner, "there": 9, "ready": 9}
+        for holder in ("gone-1", "gone-2"):
+            ledger.brakes.take(key, holder, 60, json.dumps(about))
+            if self.brake == "canary":
+                return
+            ledger.brakes.tell(key, holder, good=False, shut_seconds=60)
+        if self.brake in ("lost", "found"):
+            ledger._redis.hset(f"{ledger._base}brake:{key}", "shut", "1")
 
 
 def _quota(namespace: str) -> Obj:
@@ -253,6 +289,8 @@ def _pod(owner: AnOwner, name: str, namespace: str, index: int, pod: APod) -> Ob
         metadata["ownerReferences"] = [node]
     if pod.state == "mirror":
         metadata["annotations"]["kubernetes.io/config.mirror"] = "0123"
+    if pod.finalizers:
+        metadata["finalizers"] = list(pod.finalizers)
     if pod.state == "terminating":
         metadata |= {"deletionTimestamp": before(5), "deletionGracePeriodSeconds": 30}
     containers = [{"name": "app", "image": "app"}]
@@ -324,11 +362,13 @@ def _numbers(owner: AnOwner, spec: Obj, there: int, ready: int) -> Obj:
         spec |= {"parallelism": owner.desired, "completions": owner.desired}
         return {"active": there, "ready": ready, "startTime": before(owner.age)}
     spec["replicas"] = owner.desired
+    settling: Obj = {"availableReplicas": max(0, ready - owner.settling)} if owner.settling else {}
+    spec |= {"minReadySeconds": 30} if owner.settling else {}
     if owner.kind == "StatefulSet":
         spec["updateStrategy"] = {"type": "OnDelete"} if owner.on_delete else {}
         revisions = {"currentRevision": "r-1", "updateRevision": "r-2" if updating else "r-1"}
-        return {"replicas": there, "readyReplicas": ready, **revisions}
-    return {"replicas": there, "readyReplicas": ready}
+        return {"replicas": there, "readyReplicas": ready, **settling, **revisions}
+    return {"replicas": there, "readyReplicas": ready, **settling}
 
 
 def _deployment(owner: AnOwner, name: str, namespace: str) -> Obj:
@@ -401,6 +441,7 @@ _pods = st.builds(
     _mostly(True, False, share=0.85),
     _mostly("running", *_POD_STATES, share=0.8),
     _mostly(7200.0, *AGES, share=0.8),
+    _mostly((), ("example.com/kept",), share=0.9),
 )
 
 
@@ -422,6 +463,8 @@ def owners(draw: st.DrawFn) -> AnOwner:
         age=draw(_mostly(300.0, *AGES)),
         above=draw(st.booleans()),
         on_delete=draw(_rarely()),
+        settling=draw(_mostly(0, 1, 2, share=0.85)),
+        slots=draw(_mostly(0, 1, 2, share=0.85)),
     )
 
 
@@ -481,4 +524,6 @@ def scenes(draw: st.DrawFn) -> Scene:
         draw(injectors()),
         tuple(draw(st.lists(_budgets, max_size=2))) if draw(_rarely(0.3)) else (),
         draw(policies()),
+        draw(_mostly("fine", "cordoned", "tainted", share=0.9)),
+        draw(_mostly("free", "shut", "lost", "found", "canary", share=0.8)),
     )

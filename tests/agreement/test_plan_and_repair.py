@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, seed, settings
 
 from remesh.cli.survey import Judged
+from remesh.ledger import Ledger
 from remesh.objects import Pod, Workload
 from remesh.policy import Policy
 from remesh.redisdb import RedisClient
@@ -33,9 +34,11 @@ class Planned:
     answer: Answer
 
 
-def plan(world: MemoryCluster, policy: Policy) -> list[Planned]:
+def plan(world: MemoryCluster, drawn: Scene, redis: RedisClient) -> list[Planned]:
     """`remesh plan -A`, and the same for each object that it does not show."""
-    survey = survey_of(world.cluster, policy)
+    policy, ledger = drawn.policy, Ledger(redis, "planned")
+    drawn.note(ledger)
+    survey = survey_of(world.cluster, policy, ledger)
     found = survey.scan(None)
     before = {each.ref.uid: each for each in found}
     proven = {each.ref.uid: each for each in survey.prove_all(found)}
@@ -80,11 +83,11 @@ def test_repair_does_what_plan_says(redis: RedisClient, part: int) -> None:
 def agree(drawn: Scene, redis: RedisClient) -> None:
     """Repair each object of a cluster, and compare with the plan."""
     world = drawn.build()
-    for each in plan(world, drawn.policy):
+    for each in plan(world, drawn, redis):
         if world.writes:
             world = drawn.build()
         raw = stored(world, each)
-        outcome = repaired(each.judged.ref, world.cluster, drawn.policy, redis)
+        outcome = repaired(each.judged.ref, world.cluster, drawn.policy, redis, note=drawn.note)
         done = effect(world.writes, each)
         answer = Answer(done, "" if done != "nothing" else outcome.code)
         assert answer == each.answer, (each.judged.ref, each.judged.decision, each.judged.probe, outcome)
@@ -214,6 +217,35 @@ KNOWN: dict[str, tuple[Scene, str, Answer]] = {
     "others of it are away": (scene(bare(desired=4)), "uid-web-0-0", _not("share_taken")),
     "not the last of a StatefulSet": (scene(bare("StatefulSet")), "uid-web-0-0", _not("not_its_turn")),
     "the last of a StatefulSet": (scene(bare("StatefulSet")), "uid-web-0-1", EVICT),
+    "a pod alone with finalizers": (
+        scene(alone(pods=(APod(finalizers=("example.com/kept",)),)), policy=BARE_PODS),
+        "uid-web-0-0",
+        _not("has_finalizers"),
+    ),
+    "finalizers, and a controller": (scene(bare(pods=(APod(finalizers=("a.b/c",)),), count=1)), "uid-web-0-0", EVICT),
+    "another is Ready, and not long enough": (scene(bare(settling=1)), "uid-web-0-0", _not("share_taken")),
+    "its share is taken by another's repair": (scene(bare(slots=1)), "uid-web-0-0", _not("share_taken")),
+    "its share has room beside another's repair": (
+        scene(bare(count=8, slots=1), policy=Policy.model_validate({"repair": {"share": 0.5}})),
+        "uid-web-0-0",
+        EVICT,
+    ),
+    "every node is cordoned": (scene(bare(), nodes="cordoned"), "uid-web-0-0", _not("no_node")),
+    "the same, and a dead injector": (
+        scene(bare(), nodes="cordoned", injectors=(AnInjector("linkerd", Fault.NOT_INJECTING),)),
+        "uid-web-0-0",
+        _not("no_sidecar"),
+    ),
+    "a DaemonSet's node has a taint": (scene(bare("DaemonSet"), nodes="tainted"), "uid-web-0-0", _not("no_node")),
+    "the brake is shut": (scene(bare(), brake="shut"), "uid-web-0-0", _not("brake_shut")),
+    "what was lost holds the brake": (scene(bare(desired=9), brake="lost"), "uid-web-0-0", _not("share_taken")),
+    "the same, of another owner": (
+        scene(bare(count=1, desired=9), bare(), brake="lost"),
+        "uid-web-1-0",
+        _not("brake_shut"),
+    ),
+    "what was lost is wanted no more": (scene(bare(), brake="found"), "uid-web-0-0", EVICT),
+    "a canary is on its way": (scene(bare(), brake="canary"), "uid-web-0-0", _not("canary_first")),
 }
 
 
@@ -222,8 +254,9 @@ def test_what_is_planned_and_done(name: str, redis: RedisClient) -> None:
     """The answers that the random clusters have to come upon, one by one."""
     known, uid, expected = KNOWN[name]
     world = known.build()
-    each = next(each for each in plan(world, known.policy) if each.judged.ref.uid == uid)
+    each = next(each for each in plan(world, known, redis) if each.judged.ref.uid == uid)
     assert each.answer == expected
-    outcome = repaired(each.judged.ref, world.cluster, known.policy, redis)
+    outcome = repaired(each.judged.ref, world.cluster, known.policy, redis, note=known.note)
     done = effect(world.writes, each)
     assert Answer(done, "" if done != "nothing" else outcome.code) == expected
+    redis.flushdb()

@@ -7,11 +7,10 @@ import pytest
 
 from remesh.cli.options import Common
 from remesh.cli.session import Session
-from remesh.models import RecordType
+from remesh.models import ObjectRef, RecordType
+from remesh.objects import ObjectMeta, Pod
 from tests.cli.conftest import Remesh
 from workers.recreate_lost import what_goes
-from remesh.models import ObjectRef
-from remesh.objects import ObjectMeta, Pod
 
 KEY = "linkerd/linkerd-proxy-injector"
 OWNER = ObjectRef(api_version="apps/v1", kind="ReplicaSet", namespace="shop", name="web-6f", uid="owner-1")

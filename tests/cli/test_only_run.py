@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis.exceptions
@@ -147,7 +148,7 @@ def test_a_server_that_is_away_for_a_while_ends_nothing(
 
 def test_a_user_who_may_write_one_clusters_keys_only_is_bound_by_its_name(shared: Callable[[str], RunLease]) -> None:
     allowed = shared("prod")
-    user = allowed._redis
+    user: Any = allowed._redis
     user.execute_command("ACL", "SETUSER", "narrow", "on", ">narrow", "~remesh:{prod}:*", "+@all")
     user.execute_command("AUTH", "narrow", "narrow")
     try:

@@ -51,7 +51,19 @@ def remesh_words(command: Command) -> list[str] | None:
 
 
 REMESH = [each for each in COMMON if remesh_words(each) is not None]
-LOOKING = ("scan", "explain", "plan", "audit", "status", "check", "files", "completion", "version", "quarantine", "brake")
+LOOKING = (
+    "scan",
+    "explain",
+    "plan",
+    "audit",
+    "status",
+    "check",
+    "files",
+    "completion",
+    "version",
+    "quarantine",
+    "brake",
+)
 ENDLESS = {"-f", "--follow", "--watch", "-w", "--wait"}
 
 

@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from remesh.errors import ClusterError, UsageError
@@ -10,7 +11,7 @@ from remesh.kube.decode import decode_list, decode_object, decode_watch_line, se
 from remesh.kube.resources import KINDS, path_for, resource_of
 from remesh.kube.sharing import Siblings
 from remesh.models import ObjectRef
-from remesh.objects import LabelSelector, SelectorRequirement
+from remesh.objects import LabelSelector, SelectorRequirement, WorkloadSpec
 
 
 def encoded(document: Any) -> bytes:
@@ -46,6 +47,21 @@ def test_a_container_name_that_no_api_server_would_store_is_read_as_it_is(name: 
     assert [each.name for each in found.spec.containers] == [name]
     assert [each.name for each in found.spec.init_containers] == [name]
     assert decode_object("ReplicaSet", encoded(workload({"metadata": {}, "spec": spec}))).template_hash
+
+
+def test_no_field_of_a_workloads_spec_is_lost_on_the_way() -> None:
+    fields = {field.encode_name: field.name for field in msgspec.structs.fields(WorkloadSpec)}
+    told: dict[str, Any] = dict.fromkeys(fields, 7) | {
+        "template": TEMPLATE,
+        "selector": {"matchLabels": {"app": "a"}},
+        "suspend": True,
+        "paused": True,
+        "podManagementPolicy": "Parallel",
+        "strategy": {"type": "Recreate"},
+        "updateStrategy": {"type": "OnDelete"},
+    }
+    found = decode_object("StatefulSet", encoded({"metadata": {"name": "a"}, "spec": told}))
+    assert [name for name in fields.values() if getattr(found.spec, name) is None] == []
 
 
 @pytest.mark.parametrize("items", [None, []])
