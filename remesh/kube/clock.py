@@ -20,6 +20,8 @@ AGREE_SECONDS: Final = 1.0
 """Farther than this from what the headers allow, a host's clock is wrong: time services keep within milliseconds."""
 JUMP_SECONDS: Final = 2.0
 """More than two headers can differ by through drift alone."""
+QUIET_SECONDS: Final = 60.0
+"""After a jump was logged: several API servers behind one address may disagree, and answer in turn."""
 
 log = logs.get("kube.clock")
 
@@ -32,7 +34,8 @@ class ClusterClock:
         self._lock = threading.Lock()
         self._bounds: tuple[float, float] | None = None  # of what the API server's clock is ahead of the steady one
         self._last = 0.0
-        self._agreed = True
+        self._said = False  # that the host's clock differs; once in a process's life
+        self._quiet = 0.0  # monotonic time until which no jump is logged
 
     def hear(self, header: str | None, sent: float) -> None:
         """An answer's `Date`, to a request that was sent at the monotonic time `sent`. What is no date is left out."""
@@ -42,7 +45,8 @@ class ClusterClock:
             return
         with self._lock:
             jump = self._take(second - self._monotonic(), second + 1.0 - sent)
-        if jump > JUMP_SECONDS:
+        if jump > JUMP_SECONDS and sent >= self._quiet:
+            self._quiet = sent + QUIET_SECONDS
             log.warning("the API server's clock jumped, or another answers that disagrees", seconds=round(jump))
 
     def _take(self, low: float, high: float) -> float:
@@ -68,10 +72,9 @@ class ClusterClock:
             return wall
         low, high = self._bounds
         agrees = low - AGREE_SECONDS <= wall - steady <= high + AGREE_SECONDS
-        if agrees != self._agreed:
-            self._agreed = agrees
-            ahead = round(wall - steady - (low + high) / 2)
+        if not agrees and not self._said:
+            self._said = True
             log.warning(
-                "this host's clock differs from the API server's" if not agrees else "clocks agree", ahead=ahead
+                "this host's clock differs from the API server's", ahead=round(wall - steady - (low + high) / 2)
             )
         return wall if agrees else steady + (low + high) / 2
