@@ -252,16 +252,16 @@ class RabbitMQ(Server):
     port: int = field(default_factory=free_port)
     tls_port: int = field(default_factory=free_port)
     vhost: str = "mesh"
+    names: Server | None = None  # epmd
 
     def start(self) -> "RabbitMQ":
         need(RABBITMQ.exists() and shutil.which("epmd"), "rabbitmq-server")
         self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.folder / "ca.pem").exists():  # not started before
             certificates(self.folder)
-        names = Server(self.folder / "epmd")
+        self.names = Server(self.folder / "epmd")
         names_port = free_port()
-        names.spawn("epmd", "-port", str(names_port), "-address", "127.0.0.1")
-        self.names = names
+        self.names.spawn("epmd", "-port", str(names_port), "-address", "127.0.0.1")
         (self.folder / "rabbitmq.conf").write_text(f"""
 listeners.tcp.1 = 127.0.0.1:{self.port}
 listeners.ssl.1 = 127.0.0.1:{self.tls_port}
@@ -317,4 +317,5 @@ log.file = false
 
     def stop(self) -> None:
         super().stop()
-        self.names.stop()
+        if self.names is not None:
+            self.names.stop()
