@@ -39,6 +39,7 @@ from rich.table import Table
 
 from benchmarks.istio_scene import BIG, NAMESPACE, Run, Scene
 from benchmarks.istio_ways import delete_all, drip, rollout
+from remesh.audit import to_json_line
 from remesh.models import RecordType
 from tests.client import Client
 from tests.cluster import Tuning
@@ -75,6 +76,7 @@ def main() -> int:
     parser.add_argument("--concurrency", type=int, default=0, help="threads of the worker; 0: as shipped")
     parser.add_argument("--istiods", type=int, default=1, help="replicas of istiod; Istio's own default is one")
     parser.add_argument("--controller-qps", type=int, default=200, help="requests a second of the controllers")
+    parser.add_argument("--trail", type=Path, help="write remesh's trail of each share to this folder")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     options = parser.parse_args()
     with cluster(options) as bed, closing(Client(bed.kubeconfig)) as client:
@@ -123,7 +125,7 @@ def of_share(scene: Scene, share: int, options: argparse.Namespace) -> Iterator[
     replicas, bare = options.replicas, max(1, options.replicas * share // 100)
     for way in options.ways.split(","):
         say(f"{share} % bare: {way}")
-        run = one(scene, way, replicas, bare, options.concurrency)
+        run = one(scene, way, replicas, bare, options)
         say(line(run))
         yield run
         if way == ROLLOUT and bare < replicas:
@@ -133,11 +135,11 @@ def of_share(scene: Scene, share: int, options: argparse.Namespace) -> Iterator[
             yield run
 
 
-def one(scene: Scene, way: str, replicas: int, bare: int, concurrency: int) -> Run:
+def one(scene: Scene, way: str, replicas: int, bare: int, options: argparse.Namespace) -> Run:
     """Bring the scene about, and let one way mend it."""
     scene.make_bare(replicas, bare)
     if way == REMESH:
-        return by_remesh(scene, bare, concurrency)
+        return by_remesh(scene, bare, options)
     by_hand: dict[str, Callable[[], float | None]] = {
         ROLLOUT: lambda: rollout(scene.client, NAMESPACE, BIG),
         DELETE: lambda: delete_all(scene.client, NAMESPACE, scene.bare),
@@ -147,8 +149,9 @@ def one(scene: Scene, way: str, replicas: int, bare: int, concurrency: int) -> R
     return scene.run(way, by_hand[way])
 
 
-def by_remesh(scene: Scene, bare: int, concurrency: int) -> Run:
+def by_remesh(scene: Scene, bare: int, options: argparse.Namespace) -> Run:
     """Watcher and worker are there and know of every bare pod when istiod comes back."""
+    concurrency = options.concurrency
     with tempfile.TemporaryDirectory(prefix="remesh-bench-") as folder:
         stack = Stack(scene.bed, Path(folder))
         try:
@@ -158,6 +161,9 @@ def by_remesh(scene: Scene, bare: int, concurrency: int) -> Run:
             scene.bed.heal()
             run = scene.run(REMESH, lambda: gate_opened(stack))
             run.notes, run.phases = outcomes(stack), phases(stack, run.began)
+            if options.trail:
+                lines = [to_json_line(record) + "\n" for record in stack.records()]
+                (options.trail / f"trail-{bare}.jsonl").write_text("".join(lines), encoding="utf-8")
             return run
         finally:
             stack.stop()

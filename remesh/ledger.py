@@ -10,14 +10,14 @@ Every method raises BrokerUnreachable without an answer, and BrokerError if the 
 
     finding:<uid>              id of the object's open finding                          until closed, or its TTL
     findings                   uid → OpenFinding, for `remesh scan` and status          until closed, or its TTL
-    attempt:<finding>          number of the last attempt that was released             7 days after it
     attempt:<finding>          number of the last attempt                               7 days after it
     released:<finding>         attempt, task, deadline of the last release              a day after the deadline
     lease:<uid>                token of the worker that holds the object                seconds
     attempts:<uid>:<template>  failures, the last one's reason, cooldown                7 days after the last
     quarantine                 uid:template → Quarantine                                until cleared, or 30 days
     window:<injector>          size, threshold                                          an hour after the last feedback
-    flight:<injector>          holder → pods on their way; flight-end: holder → expiry  the longest reservation
+    flight:<injector>          holder → pods on their way, and their sum under the      the longest reservation
+                               empty name; flight-end: holder → expiry
     share:<owner>              pods of the owner that are being replaced, in order; share-end: with their ends
                                                                                         the longest of them
     order:<owner>              its pods, in the order in which they were seen first     a day after the last
@@ -29,10 +29,10 @@ Every method raises BrokerUnreachable without an answer, and BrokerError if the 
     owed                       see `remesh.ledger_owed`
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -42,6 +42,7 @@ from remesh import logs
 from remesh.ledger_brake import Brakes
 from remesh.ledger_manifests import Manifests
 from remesh.ledger_owed import Owed
+from remesh.ledger_window import Released, Windows, released_of, to_ms, to_time
 from remesh.models import Finding, Outcome
 from remesh.policy import WindowPolicy
 from remesh.redisdb import VISIBILITY_TIMEOUT_SECONDS, RedisClient, key_base, translated
@@ -50,28 +51,11 @@ DAY = 24 * 3600
 ATTEMPTS_SECONDS = 7 * DAY  # an owner and template that failed so long ago starts anew
 QUARANTINE_SECONDS = 30 * DAY  # for owners that were deleted: their UIDs never come back
 CLAIM_SECONDS = 3600  # far longer than anybody waits for a replacement
-# As TCP falls back to slow start after idleness: what was true of the injector an hour ago says little.
-WINDOW_SECONDS = 3600
-# Failures of one burst come together and are one piece of news. TCP too halves once per round trip.
-HALVE_ONCE_SECONDS = 5.0
 
 _SHARD_MARK = " shard "
 
 log = logs.get("ledger")
 Row = TypeVar("Row", bound=BaseModel)
-
-
-class Released(BaseModel):
-    """The last release of a finding to the queue."""
-
-    model_config = ConfigDict(frozen=True)
-
-    attempt: int
-    task_id: str
-    at: datetime
-    deadline: datetime
-    left: float  # seconds until then
-    overdue: bool  # True: the queue may have lost the task; it may be released again
 
 
 class Failures(BaseModel):
@@ -110,6 +94,15 @@ class GateState(BaseModel):
     probe_ms: float | None = None  # the last dry run's duration
     waiting: int = 0  # findings behind the gate
     seen: datetime | None = None  # when this was written
+
+
+class Begun(NamedTuple):
+    """A finding's id, and what is known of it."""
+
+    id: str
+    at: datetime  # now, by the server's clock
+    released: Released | None
+    quarantine: Quarantine | None  # of its owner and template
 
 
 class OpenFinding(BaseModel):
@@ -152,18 +145,18 @@ class Lease:
         self.release()
 
 
-class Ledger:
+class Ledger(Windows):
     """The ledger of one cluster. Thread-safe, as its client is."""
 
     def __init__(self, redis: RedisClient, cluster: str, prefix: str = "remesh:", *, shard: str = "") -> None:
-        self._redis = redis
+        super().__init__(redis, key_base(prefix, cluster))
         self._shard = shard
-        self._base = key_base(prefix, cluster)
         self.brakes = Brakes(redis, self._base)
         self.owed = Owed(redis, self._base)
         self.manifests = Manifests(redis, self._base)
         script = redis.register_script
         self._open = script(lua.OPEN)
+        self._begin = script(lua.NOW + lua.ANEW + lua.BEGIN)
         self._close = script(lua.CLOSE)
         self._release = script(lua.NOW + lua.ANEW + lua.RELEASE)
         self._timed = script(lua.NOW + lua.ANEW + lua.TIMED)
@@ -171,18 +164,27 @@ class Ledger:
         self._renewal = script(lua.RENEW)
         self._letting_go = script(lua.LET_GO)
         self._failed = script(lua.NOW + lua.FAILED)
-        self._reserve = script(lua.NOW + lua.ANEW + lua.PURGE + lua.RESERVE)
-        self._flying = script(lua.NOW + lua.PURGE + lua.IN_FLIGHT)
-        self._feedback = script(lua.NOW + lua.FEEDBACK)
         self._slot = script(lua.NOW + lua.ANEW + lua.TAKE_SLOT)
         self._number = script(lua.NUMBER)
+        self._claim = script(lua.CLAIM)
 
     # Findings
 
     def open_finding(self, uid: str, candidate_id: str, ttl: float = 7 * DAY) -> str:
         """Id of the object's open finding: the known one, or else `candidate_id`. Its time starts anew (seconds)."""
         with translated(self._redis, "cannot open a finding"):
-            return str(self._open(keys=[self._key("finding", uid)], args=[candidate_id, _ms(ttl)]))
+            return str(self._open(keys=[self._key("finding", uid)], args=[candidate_id, to_ms(ttl)]))
+
+    def begin_finding(
+        self, uid: str, candidate_id: str, account_uid: str, template_hash: str, ttl: float = 7 * DAY
+    ) -> Begun:
+        """As `open_finding`, and what is known of it and of the owner that its failures count against."""
+        keys = [self._key("finding", uid), self._key("quarantine")]
+        args: list[Any] = [candidate_id, to_ms(ttl), self._key("released", ""), f"{account_uid}:{template_hash}"]
+        with translated(self._redis, "cannot open a finding"):
+            known, at, quarantine, *release = self._begin(keys=keys, args=args)
+        released = released_of(release, at) if release else None
+        return Begun(str(known), to_time(at), released, _parsed(Quarantine, quarantine or None))
 
     def close_finding(self, uid: str, finding_id: str) -> bool:
         """The trouble is over. False, and nothing changed, if another finding of the object is open by now."""
@@ -190,17 +192,23 @@ class Ledger:
         with translated(self._redis, "cannot close a finding"):
             return bool(self._close(keys=keys, args=[uid, finding_id]))
 
-    def note_findings(self, findings: Iterable[tuple[Finding, str]], ttl: float = 600) -> None:
-        """Show findings with their states to `open_findings` for `ttl` seconds, or until closed or noted again."""
-        seen = self._now()
+    def note_findings(
+        self, findings: Sequence[tuple[Finding, str]], ttl: float = 600, *, seen: datetime | None = None
+    ) -> None:
+        """Show findings with their states to `open_findings` for `ttl` seconds, or until closed or noted again.
+
+        `seen` is the server's time where the caller has just been told it.
+        """
+        if not findings:
+            return
+        seen = seen or self._now()
         until = datetime.fromtimestamp(seen.timestamp() + ttl, UTC)
         rows: dict[Any, Any] = {
             finding.ref.uid: OpenFinding(finding=finding, state=state, seen=seen, until=until).model_dump_json()
             for finding, state in findings
         }
-        if rows:
-            with translated(self._redis, "cannot note the open findings"):
-                self._redis.hset(self._key("findings"), mapping=rows)
+        with translated(self._redis, "cannot note the open findings"):
+            self._redis.hset(self._key("findings"), mapping=rows)
 
     def open_findings(self) -> list[OpenFinding]:
         """What a live watcher follows now, oldest first."""
@@ -224,10 +232,10 @@ class Ledger:
 
     def mark_released(self, finding_id: str, attempt: int, task_id: str, deadline_seconds: float) -> bool:
         """Note the release before the task is sent. False: it is released already and not past its deadline."""
-        keep = _ms(deadline_seconds + DAY)
+        keep = to_ms(deadline_seconds + DAY)
         with translated(self._redis, "cannot mark a finding as released"):
             answer = self._release(
-                keys=[self._key("released", finding_id)], args=[attempt, task_id, _ms(deadline_seconds), keep]
+                keys=[self._key("released", finding_id)], args=[attempt, task_id, to_ms(deadline_seconds), keep]
             )
         return bool(answer)
 
@@ -235,17 +243,7 @@ class Ledger:
         """The last release, overdue or not; None if there was none, or it was cleared."""
         with translated(self._redis, "cannot read a release"):
             row, now = self._with_times(self._key("released", finding_id), "at", "deadline")
-        if not row:
-            return None
-        left = (_time(row["deadline"]) - now).total_seconds()
-        return Released(
-            attempt=row["attempt"],
-            task_id=row["task_id"],
-            at=_time(row["at"]),
-            deadline=_time(row["deadline"]),
-            left=left,
-            overdue=left <= 0,
-        )
+        return released_of([row[each] for each in ("attempt", "task_id", "at", "deadline")], now) if row else None
 
     def clear_released(self, finding_id: str) -> None:
         """The attempt has its outcome, or was never sent: the finding may be released again."""
@@ -272,12 +270,12 @@ class Ledger:
         token = uuid4().hex
         # The script knows its own token again: redis-py repeats a command whose answer was lost.
         with translated(self._redis, "cannot take a lease"):
-            taken = self._lease(keys=[self._key("lease", uid)], args=[token, _ms(seconds)])
+            taken = self._lease(keys=[self._key("lease", uid)], args=[token, to_ms(seconds)])
         return Lease(self, uid, seconds, token) if taken else None
 
     def _renew(self, lease: Lease, seconds: float) -> bool:
         with translated(self._redis, "cannot renew a lease"):
-            return bool(self._renewal(keys=[self._key("lease", lease.uid)], args=[lease.token, _ms(seconds)]))
+            return bool(self._renewal(keys=[self._key("lease", lease.uid)], args=[lease.token, to_ms(seconds)]))
 
     def _let_go(self, lease: Lease) -> bool:
         with translated(self._redis, "cannot release a lease"):
@@ -294,7 +292,7 @@ class Ledger:
         """
         key = self._key("attempts", uid, template_hash)
         with translated(self._redis, "cannot count a failed repair"):
-            args: list[Any] = [reason[:500], token, _ms(cooldown_seconds), _ms(ATTEMPTS_SECONDS + cooldown_seconds)]
+            args: list[Any] = [reason[:500], token, to_ms(cooldown_seconds), to_ms(ATTEMPTS_SECONDS + cooldown_seconds)]
             return int(self._failed(keys=[key], args=args))
 
     def record_success(self, uid: str, template_hash: str) -> None:
@@ -308,8 +306,8 @@ class Ledger:
             row, now = self._with_times(self._key("attempts", uid, template_hash), "at", "cooldown")
         if not row:
             return Failures()
-        left = (_time(row["cooldown"]) - now).total_seconds()
-        return Failures(count=row["failures"], reason=row["reason"], at=_time(row["at"]), cooldown_left=max(0.0, left))
+        left = max(0.0, (int(row["cooldown"]) - int(now)) / 1000)
+        return Failures(count=row["failures"], reason=row["reason"], at=to_time(row["at"]), cooldown_left=left)
 
     def attempts(self, uid: str, template_hash: str) -> int:
         """How many repairs of this owner and template failed."""
@@ -350,63 +348,11 @@ class Ledger:
         with translated(self._redis, "cannot clear a quarantine"):
             return bool(self._redis.hdel(self._key("quarantine"), f"{uid}:{template_hash}"))
 
-    # Window
-
-    def reserve(self, injector_key: str, holder: str, pods: int, limit: int, ttl: float) -> bool:
-        """Room for `pods` about to be created through an injector, for `ttl` seconds at most.
-
-        True if all holders together stay within `limit`, or if nothing else is in flight: a workload larger than the
-        window goes alone. The same holder again replaces its reservation.
-        """
-        with translated(self._redis, "cannot reserve room in the window"):
-            return bool(self._reserve(keys=self._flight(injector_key), args=[holder, pods, limit, _ms(ttl)]))
-
-    def release_reservation(self, injector_key: str, holder: str) -> None:
-        """The holder's pods were created, or will not be."""
-        pods, ends = self._flight(injector_key)
-        with translated(self._redis, "cannot give room in the window back"), self._redis.pipeline() as pipe:
-            pipe.hdel(pods, holder)
-            pipe.zrem(ends, holder)
-            pipe.execute()
-
-    def in_flight(self, injector_key: str) -> int:
-        """Pods now reserved for by all holders."""
-        with translated(self._redis, "cannot read the window"):
-            return int(self._flying(keys=self._flight(injector_key)))
-
-    def window_size(self, injector_key: str, window: WindowPolicy) -> int:
-        """Pods that may now be about to be created through an injector."""
-        with translated(self._redis, "cannot read the window"):
-            size: Any = self._redis.hget(self._key("window", injector_key), "size")
-        return max(window.minimum, min(window.maximum, int(float(size or window.initial))))
-
-    def window_feedback(self, injector_key: str, ok: bool, window: WindowPolicy, pods: int = 1) -> int:
-        """Learn from `pods` that were admitted fast (`ok`) or not; returns the new size.
-
-        As TCP: grows by the pods that went well, so a full window doubles it, up to the size at which it last failed;
-        from there by one per full window. A failure halves it, once per burst (5 s).
-        """
-        args = [
-            int(ok),
-            pods,
-            window.initial,
-            window.minimum,
-            window.maximum,
-            _ms(HALVE_ONCE_SECONDS),
-            _ms(WINDOW_SECONDS),
-        ]
-        with translated(self._redis, "cannot adapt the window"):
-            return int(float(self._feedback(keys=[self._key("window", injector_key)], args=args)))
-
     def clear_brake(self, injector_key: str, window: WindowPolicy) -> bool:
         """See `Brakes.clear`. The window begins anew, too, at its smallest. False if the brake is not shut."""
         if not self.brakes.clear(injector_key):
             return False
-        key = self._key("window", injector_key)
-        with translated(self._redis, "cannot begin the window anew"), self._redis.pipeline() as pipe:
-            pipe.hset(key, "size", str(window.minimum))
-            pipe.expire(key, WINDOW_SECONDS)
-            pipe.execute()
+        self.begin_window(injector_key, window)
         return True
 
     # Replacing pods
@@ -418,7 +364,7 @@ class Ledger:
         same holder again keeps its place.
         """
         with translated(self._redis, "cannot take a slot"):
-            answer = self._slot(keys=self._share(owner_uid), args=[holder, limit, _ms(ttl)])
+            answer = self._slot(keys=self._share(owner_uid), args=[holder, limit, to_ms(ttl)])
         taken, *earlier = (str(each) for each in answer)
         return earlier if taken == "1" else None
 
@@ -448,7 +394,7 @@ class Ledger:
         were there had been numbered.
         """
         with translated(self._redis, "cannot number pods"):
-            last, *numbers = self._number(keys=[self._key("order", owner_uid)], args=[_ms(DAY), *pod_uids])
+            last, *numbers = self._number(keys=[self._key("order", owner_uid)], args=[to_ms(DAY), *pod_uids])
         return int(last), [int(number) for number in numbers]
 
     def pods_seen(self, owner_uid: str, pod_uids: Sequence[str]) -> int:
@@ -461,13 +407,17 @@ class Ledger:
             last, *known = pipe.execute()
         return int(last[0][1] if last else 0) + sum(1 for each in known if each is None)
 
-    def claim(self, pod_uid: str, replaced_uid: str) -> bool:
-        """Count a new pod as the replacement of one that was evicted. False: it is counted as another one's."""
-        key = self._key("replacement", pod_uid)
+    def claim(self, pod_uids: Sequence[str], replaced_uid: str) -> str:
+        """Count the first new pod that is nobody else's yet as the replacement of one that was evicted; "" if none is.
+
+        One that was counted for it before stays so.
+        """
+        if not pod_uids:
+            return ""
+        keys = [self._key("replacement", uid) for uid in pod_uids]
         with translated(self._redis, "cannot claim a replacement"):
-            if self._redis.set(key, replaced_uid, nx=True, ex=CLAIM_SECONDS):
-                return True
-            return bool(self._redis.get(key) == replaced_uid)
+            place = int(self._claim(keys=keys, args=[replaced_uid, CLAIM_SECONDS]))
+        return pod_uids[place - 1] if place else ""
 
     def keep_manifest(self, pod_uid: str, manifest: dict[str, Any]) -> str:
         """Keep what a pod without a controller can be created again from; returns the digest that the trail names."""
@@ -507,16 +457,10 @@ class Ledger:
         """Each shard of the watchers has gates of its own; an injector's key has no blanks."""
         return f"{injector_key}{_SHARD_MARK}{self._shard}" if self._shard else injector_key
 
-    def _key(self, *parts: str) -> str:
-        return self._base + ":".join(parts)
-
-    def _flight(self, injector_key: str) -> list[str]:
-        return [self._key("flight", injector_key), self._key("flight-end", injector_key)]
-
-    def _with_times(self, key: str, begins: str, ends: str) -> tuple[dict[str, Any], datetime]:
-        """A hash whose two fields are times, and the server's time."""
+    def _with_times(self, key: str, begins: str, ends: str) -> tuple[dict[str, Any], str]:
+        """A hash whose two fields are times, and the server's time as the scripts write it."""
         flat, now = self._timed(keys=[key], args=[begins, ends])
-        return dict(zip(flat[::2], flat[1::2], strict=True)), _time(now)
+        return dict(zip(flat[::2], flat[1::2], strict=True)), str(now)
 
     def _now(self) -> datetime:
         with translated(self._redis, "cannot read the server's clock"):
@@ -539,11 +483,3 @@ def _parsed(model: type[Row], text: str | None) -> Row | None:
     except ValidationError as error:
         log.warning("value in the ledger cannot be read", model=model.__name__, why=error.errors()[0]["msg"])
         return None
-
-
-def _ms(seconds: float) -> int:
-    return max(1, round(seconds * 1000))
-
-
-def _time(ms: str) -> datetime:
-    return datetime.fromtimestamp(int(ms) / 1000, UTC)

@@ -35,6 +35,19 @@ redis.call('SET', KEYS[1], known or ARGV[1], 'PX', ARGV[2])
 return known or ARGV[1]
 """
 
+# The same, and what else is to be known then. KEYS: finding, quarantine. ARGV: candidate id, TTL, beginning of the keys
+# of releases, field of the quarantine. Returns the id, the time, the quarantine or "", and of the last release attempt,
+# task, beginning, deadline, if there is one. All keys of a cluster are in one slot.
+BEGIN = """
+local id = redis.call('GET', KEYS[1]) or ARGV[1]
+redis.call('SET', KEYS[1], id, 'PX', ARGV[2])
+local answer = {id, text(now()), redis.call('HGET', KEYS[2], ARGV[4]) or ''}
+anew(ARGV[3] .. id, 'at', 'deadline')
+local known = redis.call('HMGET', ARGV[3] .. id, 'attempt', 'task_id', 'at', 'deadline')
+for i = 1, known[4] and 4 or 0 do answer[#answer + 1] = known[i] end
+return answer
+"""
+
 # KEYS: finding, findings. ARGV: uid, finding id. Returns 1 if it was that finding.
 CLOSE = """
 if redis.call('GET', KEYS[1]) ~= ARGV[2] then return 0 end
@@ -94,40 +107,93 @@ redis.call('PEXPIRE', KEYS[1], ARGV[4])
 return redis.call('HINCRBY', KEYS[1], 'failures', 1)
 """
 
-# Goes before RESERVE and IN_FLIGHT. Reservations whose end has passed are dropped: their holders died.
-PURGE = """
-local function purge()
-  local gone = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', text(now()))
-  for _, holder in ipairs(gone) do
-    redis.call('HDEL', KEYS[1], holder)
-    redis.call('ZREM', KEYS[2], holder)
-  end
-end
-local function total()
-  local sum = 0
-  for _, pods in ipairs(redis.call('HVALS', KEYS[1])) do sum = sum + pods end
+# Goes before scripts that look at reservations. `flight` holds pods by holder, and their sum under the empty name: to
+# add them up for each release would cost the square of what is under way. Reservations whose end has passed are
+# dropped: their holders died.
+FLIGHT = """
+local function total(flight)
+  local sum = redis.call('HGET', flight, '')
+  if sum and redis.call('HLEN', flight) > 1 then return tonumber(sum) end
+  redis.call('HDEL', flight, '')
+  sum = 0
+  for _, pods in ipairs(redis.call('HVALS', flight)) do sum = sum + pods end
+  if sum > 0 then redis.call('HSET', flight, '', sum) end
   return sum
+end
+local function drop(flight, ends, holder)
+  local before = total(flight)
+  local pods = tonumber(redis.call('HGET', flight, holder))
+  redis.call('ZREM', ends, holder)
+  if not pods then return end
+  redis.call('HDEL', flight, holder)
+  redis.call('HSET', flight, '', before - pods)
+  if redis.call('HLEN', flight) == 1 then redis.call('DEL', flight) end
+end
+local function purge(flight, ends)
+  for _, holder in ipairs(redis.call('ZRANGEBYSCORE', ends, '-inf', text(now()))) do drop(flight, ends, holder) end
+end
+local function reserve(flight, ends, holder, pods, limit, ttl)
+  purge(flight, ends)
+  not_after(ends, now() + 86400000)
+  local mine = tonumber(redis.call('HGET', flight, holder)) or 0
+  local others = total(flight) - mine
+  if others > 0 and others + pods > limit then return false end
+  redis.call('HSET', flight, holder, pods, '', others + pods)
+  redis.call('ZADD', ends, text(now() + ttl), holder)
+  for _, key in ipairs({flight, ends}) do
+    if redis.call('PTTL', key) < ttl then redis.call('PEXPIRE', key, text(ttl)) end
+  end
+  return true
 end
 """
 
 # KEYS: flight, flight-end. ARGV: holder, pods, limit, TTL (a day at most). Returns 1 if there is room.
 RESERVE = """
-purge()
-not_after(KEYS[2], now() + 86400000)
-local others = total() - (tonumber(redis.call('HGET', KEYS[1], ARGV[1])) or 0)
-if others > 0 and others + ARGV[2] > tonumber(ARGV[3]) then return 0 end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
-redis.call('ZADD', KEYS[2], text(now() + ARGV[4]), ARGV[1])
-for i = 1, 2 do
-  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[4]) then redis.call('PEXPIRE', KEYS[i], ARGV[4]) end
-end
+if reserve(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])) then return 1 end
+return 0
+"""
+
+# KEYS: flight, flight-end. ARGV: holder.
+GIVE_BACK = """
+drop(KEYS[1], KEYS[2], ARGV[1])
 return 1
 """
 
 # KEYS: flight, flight-end. Returns the pods.
 IN_FLIGHT = """
-purge()
-return total()
+purge(KEYS[1], KEYS[2])
+return total(KEYS[1])
+"""
+
+# Reservation, number and mark of some releases, in this order, up to the first for which there is no room.
+# KEYS: window, flight, flight-end, then of each finding attempt and released. ARGV: deadline, TTL of the mark, TTL of
+# the number, initial, minimum, maximum; then of each finding its id, the beginning of its task's id, and
+# pods (0: nothing is reserved). Returns for each the number of the attempt; or of a release that stands already
+# attempt, task, beginning, deadline, and the time.
+ADMIT = """
+local size = math.floor(tonumber(redis.call('HGET', KEYS[1], 'size')) or tonumber(ARGV[4]))
+size = math.max(tonumber(ARGV[5]), math.min(tonumber(ARGV[6]), size))
+local at = now()
+local answer = {}
+for i = 1, (#ARGV - 6) / 3 do
+  local holder, stem, pods = ARGV[3 * i + 4], ARGV[3 * i + 5], tonumber(ARGV[3 * i + 6])
+  local counter, mark = KEYS[2 * i + 2], KEYS[2 * i + 3]
+  if pods > 0 and not reserve(KEYS[2], KEYS[3], holder, pods, size, tonumber(ARGV[1])) then break end
+  anew(mark, 'at', 'deadline')
+  local known = redis.call('HMGET', mark, 'attempt', 'task_id', 'at', 'deadline')
+  if known[4] and at < tonumber(known[4]) then
+    known[5] = text(at)
+    answer[i] = known
+  else
+    local attempt = redis.call('INCR', counter)
+    redis.call('EXPIRE', counter, ARGV[3])
+    redis.call('HSET', mark, 'attempt', attempt, 'task_id', stem .. attempt, 'at', text(at),
+      'deadline', text(at + ARGV[1]))
+    redis.call('PEXPIRE', mark, ARGV[2])
+    answer[i] = {attempt}
+  end
+end
+return answer
 """
 
 # KEYS: window. ARGV: ok, pods, initial, minimum, maximum, burst, TTL. Returns the new size.
@@ -191,4 +257,18 @@ end
 answer[1] = last
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 return answer
+"""
+
+# KEYS: replacements, in the order in which they are tried. ARGV: UID of the pod that was replaced, TTL. Returns the
+# place of the first that is this one's, from 1, or 0.
+CLAIM = """
+for i, key in ipairs(KEYS) do
+  local of = redis.call('GET', key)
+  if of == ARGV[1] then return i end
+  if not of then
+    redis.call('SET', key, ARGV[1], 'EX', ARGV[2])
+    return i
+  end
+end
+return 0
 """

@@ -68,6 +68,11 @@ SPECS: Final = (
         "Age of the oldest finding that waits behind a gate.",
         ("mesh", "injector"),
     ),
+    Spec(
+        "remesh_gate_evictions_at_once",
+        "Evictions that may be under way through a gate, by how fast its injector answers.",
+        ("mesh", "injector"),
+    ),
     Spec("remesh_window_size_pods", "Pods that may be about to be created through an injector.", ("injector",)),
     Spec("remesh_window_in_use_pods", "Pods that are about to be created through an injector.", ("injector",)),
     Spec(

@@ -243,6 +243,11 @@ class RepairRequest(BaseModel):
     @property
     def task_id(self) -> str:
         """What Flower shows as id: a sentence that a person can read, and safe inside a URL path."""
+        return f"{self.task_stem}{self.attempt}"
+
+    @property
+    def task_stem(self) -> str:
+        """The id but for the attempt's number."""
         parts = (
             self.action.value.replace("_", "-"),
             self.ref.kind,
@@ -250,7 +255,7 @@ class RepairRequest(BaseModel):
             self.ref.name,
             self.mesh or "no-mesh",
             self.cause.value.replace("_", "-"),
-            f"{self.finding_id}-{self.attempt}",
+            f"{self.finding_id}-",
         )
         return ".".join(parts)
 
@@ -272,6 +277,10 @@ class Result(StrEnum):
 
 REVOKED = "revoked"
 """Code of an outcome: a person revoked the task before anything was done."""
+
+
+DRY_RUN_NEW = "dry_run_new"
+"""Detail of an intent: True if its dry run passed for this repair, and was not one that another had asked for."""
 
 
 class Outcome(BaseModel):

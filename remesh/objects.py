@@ -32,7 +32,6 @@ class ObjectMeta(Slim):
     uid: Annotated[str, msgspec.Meta(max_length=64)] = ""
     resource_version: str = ""
     generation: int = 0
-    generate_name: str = ""
     creation_timestamp: str = ""  # RFC 3339, as the API server writes it
     deletion_timestamp: str | None = None
     labels: dict[str, str] | None = None

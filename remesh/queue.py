@@ -20,7 +20,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from remesh import amqp, crash, tracing
 from remesh.broker_urls import Endpoint, endpoint, is_amqp
-from remesh.celery_parts import CarefulAMQP, CompleteEvents, QuietResults, QuietSentinelResults
+from remesh.celery_parts import CarefulAMQP, CompleteEvents, QuietResults, QuietSentinelResults, TellingTask
 from remesh.errors import BrokerError, BrokerUnreachable, UsageError
 from remesh.models import Action, RepairRequest
 from remesh.redisdb import (
@@ -62,7 +62,7 @@ def make_app(settings: Settings, *, consumes: bool = True) -> Celery:
     results = endpoint(settings.redis_url.get_secret_value(), "REMESH_REDIS_URL")
     base = _base(settings)
     # Flower asks the current application for results.
-    app = Celery("remesh", set_as_current=consumes, events=CompleteEvents, amqp=CarefulAMQP)
+    app = Celery("remesh", set_as_current=consumes, events=CompleteEvents, amqp=CarefulAMQP, task_cls=TellingTask)
     app.config_from_object(
         _broker_settings(broker, base, consumes=consumes)
         | _result_settings(results, base, _socket_seconds(consumes=consumes))

@@ -58,12 +58,14 @@ class Desk:
         self.ledger.note_findings([(each.finding, each.state.value) for each in changed], NOTE_TTL)
         self._noted = {each.finding.ref.uid: each.state for each in self.book}
 
-    def begin(self, finding: Finding) -> None:
+    def begin(self, finding: Finding, seen: datetime | None = None) -> None:
         """A finding was seen first: show it, then record it. Once more with the same id changes nothing.
+
+        `seen` is the time by Redis' clock where it has just been told.
 
         In this order, so that if this watcher dies then, the next one knows of it and gives its chain an end.
         """
-        self.ledger.note_findings([(finding, State.WAITING.value)], NOTE_TTL)
+        self.ledger.note_findings([(finding, State.WAITING.value)], NOTE_TTL, seen=seen)
         self.record.finding(finding)
 
     def forget_noted(self) -> None:

@@ -36,6 +36,12 @@ def repair_of(judged: Decision | Finding) -> Action | None:
     return next((each for each in (judged.action, judged.after_recovery) if each in REPAIRS), None)
 
 
+def owner_uid(finding: Finding) -> str:
+    """UID that attempts and quarantine are counted by: of the pod's controller, or of the workload itself."""
+    owned = finding.ref.kind == "Pod" and finding.owner is not None
+    return finding.owner.uid if owned and finding.owner else finding.ref.uid
+
+
 @dataclass(slots=True)
 class Tracked:
     """One finding and its state."""
@@ -64,10 +70,8 @@ class Tracked:
 
     @property
     def owner_uid(self) -> str:
-        """UID that attempts and quarantine are counted by: of the pod's controller, or of the workload itself."""
-        finding = self.finding
-        owned = finding.ref.kind == "Pod" and finding.owner is not None
-        return finding.owner.uid if owned and finding.owner else finding.ref.uid
+        """See `owner_uid`."""
+        return owner_uid(self.finding)
 
     @property
     def template(self) -> tuple[str, str, str]:

@@ -12,6 +12,7 @@ from enum import StrEnum
 from remesh.classify import base_class
 from remesh.models import BaseClass, FailureClass, Probe
 from remesh.policy import GatePolicy
+from watcher.pace import AT_FIRST, Pace, anew
 
 _OF_TEMPLATE = frozenset(
     {
@@ -46,6 +47,7 @@ class Gate:
     ready: int | None = None  # ready endpoints; None for a webhook with a URL
     canary_passed: bool = False
     lost: tuple[str, ...] = ()  # nodes of endpoints that do not count
+    pace: Pace = AT_FIRST  # of evictions; begins anew whenever the injector fails
 
     @property
     def releases(self) -> bool:
@@ -81,6 +83,7 @@ def after_probe(gate: Gate, seen: Seen, policy: GatePolicy) -> Gate:
             code=seen.code,
             reason=seen.reason + looks,
             probe_seconds=seen.seconds,
+            pace=anew(gate.pace),
         )
     passed = gate.passed + 1
     if passed < policy.successes and gate.status is not GateStatus.OPEN:
@@ -107,7 +110,13 @@ def after_outcome(gate: Gate, *, injector_worked: bool) -> Gate:
     if not injector_worked:
         reason = "a repair found the injector failing again"
         return replace(
-            gate, status=GateStatus.CLOSED, passed=0, canary_passed=False, code="failed_again", reason=reason
+            gate,
+            status=GateStatus.CLOSED,
+            passed=0,
+            canary_passed=False,
+            code="failed_again",
+            reason=reason,
+            pace=anew(gate.pace),
         )
     if gate.status is GateStatus.CANARY:
         reason = "the webhook refuses dry runs; endpoints are ready and the canary repair succeeded"

@@ -6,7 +6,7 @@ exists only while findings wait behind it or are under way through it: an idle c
 
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -16,10 +16,11 @@ from remesh.kube.probe import ProbeResult
 from remesh.ledger import GateState
 from remesh.models import FailureClass, Finding, Outcome, Probe, Result
 from watcher import gate as gates
+from watcher import pace as paces
 from watcher.desk import Desk
 from watcher.findings import State, Tracked, to_refused
 from watcher.gate import Gate, Seen
-from watcher.release import probe_candidate
+from watcher.release import evicts, probe_candidate
 
 log = logs.get("watcher.gate")
 
@@ -129,7 +130,7 @@ class Gatekeeper:
         self._desk.meter.dry_run(_mesh_of(self._desk.book.by_id(of)), result.probe.value, result.code, result.seconds)
         passed = result.probe is Probe.PASSES
         pause = self._desk.policy.gate.interval_seconds if passed else self._desk.policy.gate.retry_seconds
-        if keeper.gate.releases and passed:
+        if keeper.gate.releases and passed and not self._under_way(keeper.gate.key)[1]:
             pause = self._desk.policy.gate.retry_seconds
         keeper.next_probe = time.monotonic() + pause
         tracked = self._desk.book.by_id(of)
@@ -140,6 +141,31 @@ class Gatekeeper:
             self._suspect(keeper, tracked, suspect=False)
         seen = Seen(result.probe, result.code, result.reason, result.seconds)
         self._change(keeper, gates.after_probe(keeper.gate, seen, self._desk.policy.gate))
+        if passed:
+            self._learn(keeper, result.seconds)
+
+    def heard(self, key: str, seconds: float) -> None:
+        """A worker's own dry run through this injector passed and took so long."""
+        keeper = self.keepers.get(key)
+        if keeper is not None:
+            self._learn(keeper, seconds)
+
+    def _learn(self, keeper: Keeper, seconds: float) -> None:
+        released, evictions = self._under_way(keeper.gate.key)
+        pace, window = keeper.gate.pace, self._desk.policy.window
+        if not released:
+            learnt = paces.at_rest(pace, seconds)
+        else:
+            learnt = paces.at_work(pace, seconds, under_way=evictions, now=time.monotonic(), window=window)
+        if learnt.cut_at != pace.cut_at:
+            slow, usual = round((learnt.recent or seconds) * 1000), round((learnt.rest or 0.0) * 1000)
+            log.info("slower", injector=keeper.gate.key, at_once=int(learnt.limit), ms=slow, at_rest_ms=usual)
+        keeper.gate = replace(keeper.gate, pace=learnt)
+
+    def _under_way(self, key: str) -> tuple[int, int]:
+        """Repairs that are under way through a gate, and how many of them are evictions."""
+        released = [each for each in self._desk.book if each.state is State.RELEASED and each.gate == key]
+        return len(released), sum(map(evicts, released))
 
     def _about_template(self, keeper: Keeper, tracked: Tracked, result: ProbeResult) -> bool:
         """True if the answer speaks of this template (denied, quota, not injected) and not of the injector."""

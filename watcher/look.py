@@ -20,7 +20,7 @@ from remesh.observe import observe
 from remesh.policy import Detection, Mode
 from remesh.tally import counted, parse_time
 from watcher.desk import RETRY_SECONDS, Desk
-from watcher.findings import State, Tracked, repair_of, to_released, to_rest, to_waiting
+from watcher.findings import State, Tracked, owner_uid, repair_of, to_released, to_rest, to_waiting
 from watcher.release import Releaser
 
 log = logs.get("watcher.look")
@@ -145,12 +145,15 @@ class Looker:
         if tracked is None:
             if self._flaps(obj):
                 return
-            tracked = self._begin(obj, decision)
+            tracked, held = self._begin(obj, decision)
+            if tracked.state is State.RELEASED:
+                return
         else:
             self._refresh(tracked, obj, decision)
-        if tracked.state in (State.RELEASED, State.COOLING):
-            return
-        if self._rests(tracked, obj, decision):
+            if tracked.state in (State.RELEASED, State.COOLING):
+                return
+            held = self._desk.ledger.quarantined(tracked.owner_uid, tracked.finding.template_hash)
+        if self._rests(tracked, obj, decision, held):
             return
         if tracked.state is not State.WAITING:
             to_waiting(tracked)
@@ -170,9 +173,9 @@ class Looker:
         self._said_flapping.discard(uid)
         return False
 
-    def _rests(self, tracked: Tracked, obj: Workload | Pod, decision: Decision) -> bool:
+    def _rests(self, tracked: Tracked, obj: Workload | Pod, decision: Decision, held: Quarantine | None) -> bool:
         """Quarantined, or nothing that remesh would ever do: recorded once, then left."""
-        quarantine = self._quarantined(tracked, obj)
+        quarantine = self._still_held(tracked, obj, held)
         if quarantine is not None:
             to_rest(tracked, State.QUARANTINED)
             self._desk.due[tracked.finding.ref.uid] = time.monotonic() + QUARANTINE_SECONDS
@@ -197,31 +200,33 @@ class Looker:
             outcome = Outcome(finding_id=tracked.finding.id, result=result, code=code, reason=reason)
             self._desk.record.outcome(tracked, outcome)
 
-    def _quarantined(self, tracked: Tracked, obj: Workload | Pod) -> Quarantine | None:
+    def _still_held(self, tracked: Tracked, obj: Workload | Pod, found: Quarantine | None) -> Quarantine | None:
         """Its owner's quarantine. One from under another webhook configuration ends here, and is none."""
-        desk, template_hash = self._desk, tracked.finding.template_hash
-        found = desk.ledger.quarantined(tracked.owner_uid, template_hash)
+        desk = self._desk
         if found is None or not is_outdated(found.evidence, fingerprint_around(obj, desk.store, desk.profiles)):
             return found
         desk.record.note(tracked, ENDED, ENDED_BECAUSE)
-        desk.ledger.clear_quarantine(tracked.owner_uid, template_hash)
+        desk.ledger.clear_quarantine(tracked.owner_uid, tracked.finding.template_hash)
         return None
 
     def _template_changed(self, tracked: Tracked, obj: Workload | Pod) -> bool:
         return isinstance(obj, Workload) and tracked.finding.template_hash != obj.template_hash
 
-    def _begin(self, obj: Workload | Pod, decision: Decision) -> Tracked:
+    def _begin(self, obj: Workload | Pod, decision: Decision) -> tuple[Tracked, Quarantine | None]:
+        """Three round trips: findings come by the thousand, and each waits for those before it."""
         now = self._desk.now()
         finding = self._build(obj, decision, now)
         candidate = finding_id(self._desk.cluster, finding.ref.uid, finding.template_hash, now.isoformat())
-        kept = self._desk.ledger.open_finding(finding.ref.uid, candidate, OPEN_FINDING_TTL)
+        begun = self._desk.ledger.begin_finding(
+            finding.ref.uid, candidate, owner_uid(finding), finding.template_hash, OPEN_FINDING_TTL
+        )
+        kept, released = begun.id, begun.released
         finding = finding.model_copy(update={"id": kept})
-        self._desk.begin(finding)
+        self._desk.begin(finding, begun.at)
         tracked = self._desk.book.add(finding)
         tracked.failed_at = self._failed_at(obj, now)
         tracked.begun = kept != candidate
         self._desk.meter.found(finding)
-        released = self._desk.ledger.released(kept)
         if released is not None:  # by this watcher before a restart, or by another
             to_released(tracked, released.attempt, self._desk.steady() + timedelta(seconds=released.left))
             self.restored(kept, released.task_id)
@@ -234,7 +239,7 @@ class Looker:
             missing=finding.missing,
             restored=kept != candidate,
         )
-        return tracked
+        return tracked, begun.quarantine
 
     def _failed_at(self, obj: Workload | Pod, now: datetime) -> datetime | None:
         """When the trouble began: a bare pod was bare from the start."""
@@ -307,7 +312,7 @@ class Looker:
         finding = finding.model_copy(update={"id": kept, "action": Action.NUDGE_OWNER, "code": "nudge_left_behind"})
         self._desk.begin(finding)
         tracked = self._desk.book.add(finding)
-        self._releaser.release_one(tracked, None)
+        self._releaser.release_one(tracked)
 
 
 def _longest_wait(detection: Detection) -> float:

@@ -1,6 +1,6 @@
 """What the watcher writes to the audit trail, each thing once."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import uuid4
@@ -60,18 +60,23 @@ class Recorder:
         self._write(RecordType.REFUSAL, tracked.finding, record_id, code=code, reason=reason)
         tracked.said = code
 
-    def release(self, tracked: Tracked, request: RepairRequest) -> None:
-        """It goes to the workers."""
-        self._write(
-            RecordType.RELEASE,
-            tracked.finding,
-            f"{request.finding_id}:release:{request.attempt}",
-            action=request.action.value,
-            task_id=request.task_id,
-            code="released",
-            reason="the gate is open and the window has room",
-            details={"attempt": request.attempt, "missing": tracked.finding.missing},
-        )
+    def releases(self, released: Sequence[tuple[Tracked, RepairRequest]]) -> None:
+        """They go to the workers."""
+        records = [
+            self._made(
+                RecordType.RELEASE,
+                tracked.finding,
+                f"{request.finding_id}:release:{request.attempt}",
+                action=request.action.value,
+                task_id=request.task_id,
+                code="released",
+                reason="the gate is open and the window has room",
+                details={"attempt": request.attempt, "missing": tracked.finding.missing},
+            )
+            for tracked, request in released
+        ]
+        if records:
+            self._trail.append_many(records)
 
     def outcome(self, tracked: Tracked, outcome: Outcome) -> None:
         """It ended without a worker: recovered by itself, or its object is gone."""
@@ -109,19 +114,20 @@ class Recorder:
         )
 
     def _write(self, kind: RecordType, finding: Finding, record_id: str, **fields: Any) -> None:
-        self._trail.append(
-            AuditRecord(
-                record_id=record_id,
-                type=kind,
-                at=self._now(),
-                cluster=self._cluster,
-                finding_id=finding.id,
-                ref=finding.ref,
-                owner=finding.owner,
-                above=finding.above,
-                mesh=finding.mesh,
-                cause=finding.failure_class.value,
-                actor=self.ACTOR,
-                **fields,
-            )
+        self._trail.append(self._made(kind, finding, record_id, **fields))
+
+    def _made(self, kind: RecordType, finding: Finding, record_id: str, **fields: Any) -> AuditRecord:
+        return AuditRecord(
+            record_id=record_id,
+            type=kind,
+            at=self._now(),
+            cluster=self._cluster,
+            finding_id=finding.id,
+            ref=finding.ref,
+            owner=finding.owner,
+            above=finding.above,
+            mesh=finding.mesh,
+            cause=finding.failure_class.value,
+            actor=self.ACTOR,
+            **fields,
         )

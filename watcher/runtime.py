@@ -6,14 +6,15 @@ results over through queues and the store's wake-up. Nothing here writes to the 
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from pydantic import ValidationError
 
 from remesh import logs
 from remesh.errors import BrokerError
-from remesh.models import REVOKED, AuditRecord, Outcome, RecordType, Result
+from remesh.models import DRY_RUN_NEW, REVOKED, AuditRecord, Outcome, RecordType, Result
 from watcher import gate as gates
 from watcher.desk import RETRY_SECONDS, Desk
 from watcher.findings import State, Tracked, to_cooling, to_refused, to_waiting
@@ -23,6 +24,9 @@ from watcher.release import Releaser, Sender
 
 log = logs.get("watcher")
 
+# A round looks at everything that waits, and whatever changes asks for one: so it rests for as long as it took, and a
+# thousand changes of the same moment are one round.
+LONGEST_REST_SECONDS = 0.1
 SETTLE_SECONDS = 2.0  # after a repair the watches may still be behind what the worker saw
 SWEEP_SECONDS = 60.0  # how often findings without an owner in this watcher are looked for
 QUICK_RETURNS = 3  # times that a finding goes straight back behind the gate: a flapping injector, not an odd object
@@ -52,11 +56,13 @@ class Watcher:
             self._on_tick()
             if stop.is_set():
                 break
+            began = time.monotonic()
             try:
                 self.tick()
                 if broken:
                     log.info("redis answers again")
                 broken = False
+                stop.wait(min(LONGEST_REST_SECONDS, time.monotonic() - began))
             except BrokerError as error:
                 if not broken:
                     log.warning("redis failed; nothing is released until it answers", error=str(error))
@@ -95,7 +101,9 @@ class Watcher:
                 self.followed = self.followed or self._desk.trail.last_position()
                 for record in self._desk.trail.tail(self.followed, 1.0):
                     self.followed = record.position
-                    if record.type is RecordType.OUTCOME:
+                    if record.type is RecordType.OUTCOME or (
+                        record.type is RecordType.INTENT and record.details.get(DRY_RUN_NEW)
+                    ):
                         self._outcomes.put(record)
                         self._desk.store.wake()
             except BrokerError as error:
@@ -115,12 +123,21 @@ class Watcher:
                 record = self._outcomes.get_nowait()
             except Empty:
                 return
+            if record.type is RecordType.INTENT:
+                self._heard(record.details)
+                continue
             tracked = self._desk.book.by_id(record.finding_id)
             if tracked is None or not record.task_id:  # without a task it is one of this watcher's own
                 continue
             outcome = _outcome_of(record)
             if outcome is not None:
                 self._ended(tracked, outcome)
+
+    def _heard(self, intent: Mapping[str, Any]) -> None:
+        """How long a worker's own dry run took, as its intent tells."""
+        took = intent.get("dry_run_ms")
+        if isinstance(took, int) and took >= 0:
+            self.gatekeeper.heard(str(intent.get("injector", "")), took / 1000)
 
     def _ended(self, tracked: Tracked, outcome: Outcome) -> None:
         uid = tracked.finding.ref.uid

@@ -21,6 +21,7 @@ class GateLine:
     ready: int | None
     waiting: int
     oldest: datetime | None  # first_seen of the one that waits longest
+    evictions: int  # that may be under way
 
     @property
     def labels(self) -> tuple[str, str]:
@@ -55,7 +56,9 @@ def take(book: Book, gates: Iterable[Gate]) -> Snapshot:
 
 
 def _line(gate: Gate, mesh: str, waiting: list[datetime]) -> GateLine:
-    return GateLine(mesh, gate.key, gate.status, gate.ready, len(waiting), min(waiting, default=None))
+    return GateLine(
+        mesh, gate.key, gate.status, gate.ready, len(waiting), min(waiting, default=None), int(gate.pace.limit)
+    )
 
 
 def samples(taken: Snapshot, now: datetime) -> dict[str, Samples]:
@@ -74,4 +77,5 @@ def samples(taken: Snapshot, now: datetime) -> dict[str, Samples]:
         "remesh_gate_ready_endpoints": [(each.labels, each.ready) for each in gates if each.ready is not None],
         "remesh_gate_waiting_findings": [(each.labels, each.waiting) for each in gates],
         "remesh_gate_oldest_waiting_seconds": [(each.labels, age(each.oldest)) for each in gates],
+        "remesh_gate_evictions_at_once": [(each.labels, each.evictions) for each in gates],
     }

@@ -155,8 +155,8 @@ class LedgerPort(Protocol):
     def number_pods(self, owner_uid: str, pod_uids: Sequence[str]) -> tuple[int, list[int]]:
         """The last number, and each pod's, in the order in which anybody saw them first."""
 
-    def claim(self, pod_uid: str, replaced_uid: str) -> bool:
-        """Count a new pod as this one's replacement. False: it is another one's."""
+    def claim(self, pod_uids: Sequence[str], replaced_uid: str) -> str:
+        """Count the first new pod that is nobody else's as this one's replacement; "" if there is none."""
 
     def keep_manifest(self, pod_uid: str, manifest: dict[str, Any]) -> str:
         """Keep it; returns its digest."""

@@ -14,9 +14,11 @@ from remesh.decide import decide, expected_sidecars
 from remesh.errors import BrokerError, ClusterError, ClusterUnreachable, NotFound, Rejected, Throttled, UsageError
 from remesh.fingerprint import fingerprint_around
 from remesh.kube.probe import ProbeResult
+from remesh.ledger import Failures
 from remesh.ledger_brake import Braked
 from remesh.meshes import MeshProfile
 from remesh.models import (
+    DRY_RUN_NEW,
     Action,
     AuditRecord,
     Decision,
@@ -83,6 +85,7 @@ class Attempt:
         self.notes: list[str] = []  # what else the outcome has to say
         self.sidecars: list[MeshProfile] = []  # that it should have; known once it was judged
         self.proof: ProbeResult | None = None
+        self.proof_is_new = False  # True if this attempt asked for it
         self.acted = False  # True once anything may have been written to the cluster
         self.owed = False  # True from when it may be gone until remesh has created it again
         self._unwritten: list[tuple[str, str, dict[str, Any]]] = []  # records of actions that wait for the trail
@@ -92,18 +95,21 @@ class Attempt:
         self.was_ready = True  # the pod, when it was evicted
         self.shown: Callable[[str], str] = str  # what of a text people may see
         self._lease = lease
+        self._failures = Failures()  # of its owner and template, as read last
         self._seen = Seen()
 
     # Judging
 
-    def decide(self, pod: Pod, probe: Probe = Probe.UNKNOWN) -> Decision:
-        """What is right for a pod of this owner now."""
+    def decide(self, pod: Pod, probe: Probe = Probe.UNKNOWN, *, anew: bool = True) -> Decision:
+        """What is right for a pod of this owner now. `anew`: with its failures read now, and not a moment ago."""
         now = self.ctx.clock.now()
-        return decide(self._observed(pod, probe), self.ctx.policy, self.ctx.profiles, now)
+        return decide(self._observed(pod, probe, anew), self.ctx.policy, self.ctx.profiles, now)
 
-    def _observed(self, pod: Pod, probe: Probe) -> Observed:
+    def _observed(self, pod: Pod, probe: Probe, anew: bool) -> Observed:
         ending, now = self.ending, self.ctx.clock.now()
-        failed = self.ctx.ledger.failures(ending.account, ending.template_hash).count if ending.template_hash else 0
+        if anew and ending.template_hash:
+            self._failures = self.ctx.ledger.failures(ending.account, ending.template_hash)
+        failed = self._failures.count
         return observe(pod, self.ctx.view, health=InjectorHealth(probe=probe), now=now, attempts=failed)
 
     def _expect_of(self, pod: Pod, decision: Decision) -> None:
@@ -132,11 +138,13 @@ class Attempt:
         if decision.code != USED_UP and not repairable(decision):
             return self.refuse(Verdict(Result.REPORTED, decision.code, decision.reason))
         held = self.ending.held(decision)
+        if decision.code == USED_UP and held is None:  # its quarantine has ended, and its failures with it
+            self._failures = self.ctx.ledger.failures(self.ending.account, self.ending.template_hash)
         return self.refuse(in_quarantine(held)) if held is not None else None
 
     def may_act(self) -> Verdict | None:
-        """Cooldown and mode."""
-        left = self.ctx.ledger.failures(self.ending.account, self.ending.template_hash).cooldown_left
+        """Cooldown, as of the decision a moment ago, and mode."""
+        left = self._failures.cooldown_left
         if left > 0 and not self.request.on_demand:
             return self.refuse(Verdict(Result.SKIPPED, "cooling_down", f"its owner cools down for {left:.0f} s more"))
         if self.ctx.policy.mode is Mode.OBSERVE:
@@ -149,7 +157,7 @@ class Attempt:
         verdict = from_proof(proof)
         if verdict is not None:
             return verdict if leaves_for_another_try(verdict) else self.refuse(verdict)
-        decision = self.decide(pod, Probe.PASSES)
+        decision = self.decide(pod, Probe.PASSES, anew=False)  # it is decided again before anything is done
         if decision.action is not Action.RECREATE_POD:
             return self.refuse(Verdict(Result.REPORTED, decision.code, decision.reason))
         return None
@@ -224,6 +232,7 @@ class Attempt:
             "webhooks": self.ending.evidence.get("webhooks", ""),
             "dry_run": self.proof.code if self.proof else "",
             "dry_run_ms": round(self.proof.seconds * 1000) if self.proof else None,
+            DRY_RUN_NEW: self.proof_is_new,
             "was_ready": self.was_ready,
         }
         proven = f"{self.shown(self.proof.reason)}: " if self.proof else ""

@@ -8,6 +8,7 @@ Used by `workers.recreate`. It guarantees:
 - one request evicts one pod: every eviction carries the UID, and a dead worker's eviction is only looked after.
 """
 
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from remesh.detect import owner_of
@@ -32,6 +33,10 @@ from workers.verdicts import Verdict
 PODS_SECONDS: Final = 0.5
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0
+
+
+Read = Callable[[OwnerReference], Workload]
+"""Whom an owner reference names. Raises NotFound."""
 
 
 class Census(NamedTuple):
@@ -59,7 +64,9 @@ class Eviction:
     def run(self, pod: Pod) -> Verdict:
         """Step by step; each says why it ends there."""
         self._pod = pod
-        return self._judge() or self._attempt.may_act() or self._settled() or self._turn() or self._in_slot()
+        return (
+            self._judge() or self._attempt.may_act() or self._settled(self._recently) or self._turn() or self._in_slot()
+        )
 
     def resume(self, intent: AuditRecord, gone: Verdict) -> Verdict:
         """Another worker evicted it and died: look after its replacement, and touch nothing."""
@@ -85,13 +92,13 @@ class Eviction:
         self._attempt.chain.owner = _ref_of(self._pod, controller)
         orphaned = None
         if repairable(self._attempt.decide(self._pod)):
-            orphaned = self._read_owner(controller)
+            orphaned = self._read_owner(controller, self._recently)
         return self._attempt.judge(self._pod) or (self._attempt.refuse(orphaned) if orphaned else None)
 
-    def _read_owner(self, controller: OwnerReference) -> Verdict | None:
-        namespace, ending = self._ref.namespace, self._attempt.ending
+    def _read_owner(self, controller: OwnerReference, read: Read) -> Verdict | None:
+        ending = self._attempt.ending
         try:
-            self._owner = self._ctx.pods.owner(namespace, controller)
+            self._owner = read(controller)
         except NotFound as error:
             reason = f"nobody would put another pod in its place: {error}"
             return Verdict(Result.REPORTED, "owner_gone", reason)
@@ -104,21 +111,30 @@ class Eviction:
         found = stranger(self._owner, self._pod, self._ctx.policy.repair)
         return Verdict(Result.REPORTED, *found) if found is not None else None
 
-    def _settled(self) -> Verdict | None:
+    def _now(self, reference: OwnerReference) -> Workload:
+        return self._ctx.pods.owner(self._ref.namespace, reference)
+
+    def _recently(self, reference: OwnerReference) -> Workload:
+        """As of a moment ago: before anything is done both owners are read again."""
+        named = (reference.api_version, reference.kind, reference.name, reference.uid)
+        key, clock = ("owner", self._ref.namespace, *named), self._ctx.clock
+        return self._ctx.recent.recall(key, PODS_SECONDS, lambda: self._now(reference), clock.monotonic)
+
+    def _settled(self, read: Read) -> Verdict | None:
         """Left alone until nobody else is at work on its owner."""
-        reason = self._read_above() or unsettled(self._owner, self._above) or held_back(self._owner, self._pod)
+        reason = self._read_above(read) or unsettled(self._owner, self._above) or held_back(self._owner, self._pod)
         reason = reason or another_template(self._owner, self._above, self._pod, self._ctx.pods.get_raw)
         if reason:
             return self._attempt.refuse(Verdict(Result.SKIPPED, "owner_unsettled", reason))
         reason = forbids(self._owner, self._above, self._ctx.policy.repair)
         return self._attempt.refuse(Verdict(Result.SKIPPED, "none_to_spare", reason)) if reason else None
 
-    def _read_above(self) -> str:
+    def _read_above(self, read: Read) -> str:
         controller = self._owner.metadata.controller
         if self._owner.kind != "ReplicaSet" or controller is None:
             return ""
         try:
-            self._above = self._ctx.pods.owner(self._ref.namespace, controller)
+            self._above = read(controller)
         except NotFound:
             return f"the {controller.kind} above its ReplicaSet is gone"
         return ""
@@ -186,6 +202,7 @@ class Eviction:
         return self._ctx.recent.recall(key, proof_seconds(gate), self._dry_run, clock.monotonic, lasts=passes)
 
     def _dry_run(self) -> ProbeResult:
+        self._attempt.proof_is_new = True
         latency = self._ctx.policy.gate.latency_seconds
         account = account_of(self._owner.kind) if self._ctx.policy.repair.impersonate_controller else ""
         # A second past the bound is enough to know; a hung webhook would hold the API server for its own time-out.
@@ -196,7 +213,7 @@ class Eviction:
 
     def _afresh(self) -> Verdict | None:
         """Read pod and owner again, and decide again: a dry run lasts, and people go on working meanwhile."""
-        return self._pod_again() or self._owner_again() or self._settled() or self._decide_again()
+        return self._pod_again() or self._owner_again() or self._settled(self._now) or self._decide_again()
 
     def _pod_again(self) -> Verdict | None:
         try:
@@ -213,7 +230,7 @@ class Eviction:
 
     def _owner_again(self) -> Verdict | None:
         before, controller = self._owner.template_hash, _reference(self._owner_ref())
-        verdict = self._read_owner(controller)
+        verdict = self._read_owner(controller, self._now)
         if verdict is None and self._owner.template_hash != before:
             reason = f"the template of {controller.kind}/{controller.name} changed while a dry run went on"
             verdict = Verdict(Result.SKIPPED, "changed_meanwhile", reason)
@@ -283,11 +300,8 @@ class Eviction:
         kept = next((each for each in new if each.metadata.uid == self._mine), None)
         if kept is not None:
             return kept
-        for each in new:
-            if self._ctx.ledger.claim(each.metadata.uid, self._ref.uid):
-                self._mine = each.metadata.uid
-                return each
-        return None
+        self._mine = self._ctx.ledger.claim([each.metadata.uid for each in new], self._ref.uid)
+        return next((each for each in new if each.metadata.uid == self._mine), None)
 
     def _new(self, census: Census) -> list[Pod]:
         """Running pods from after the eviction, in the order in which they came; a StatefulSet's own name first."""

@@ -88,7 +88,6 @@ class Siblings:
         meta, known = pod.metadata, sibling.metadata
         meta.labels = known.labels if meta.labels == known.labels else meta.labels
         meta.annotations = known.annotations if meta.annotations == known.annotations else meta.annotations
-        meta.generate_name = known.generate_name if meta.generate_name == known.generate_name else meta.generate_name
         if meta.owner_references == known.owner_references:
             meta.owner_references = known.owner_references
         if pod.spec.containers == sibling.spec.containers:

@@ -6,7 +6,7 @@ Redis or the API server raises `Dead`, also in a `finally`, as after SIGKILL.
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -185,6 +185,16 @@ class NotedTrail(Trail):
             if position or self.was_written(record):
                 self.noted(record)
         return position
+
+    def append_many(self, records: Iterable[AuditRecord]) -> list[str]:
+        given, positions = list(records), []
+        try:
+            positions = super().append_many(given)
+        finally:
+            for record in given:
+                if positions or self.was_written(record):
+                    self.noted(record)
+        return positions
 
     was_written: Callable[[AuditRecord], bool]
 

@@ -8,7 +8,6 @@ from hypothesis import seed
 from hypothesis.stateful import run_state_machine_as_test
 
 from remesh.kube.probe import ProbeResult
-from remesh.ledger import Ledger
 from remesh.ledger_brake import Braked, Brakes
 from remesh.models import Probe
 from remesh.policy import Policy
@@ -81,7 +80,7 @@ def test_an_ignored_share_is_caught(world: World, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr("workers.recreate_share.share", lambda *_: 100)
     monkeypatch.setattr(Brakes, "take", lambda *_: Braked("free", 0.0))
     monkeypatch.setattr(Brakes, "proven", lambda *_: True)
-    monkeypatch.setattr(Ledger, "window_size", lambda *_: 100)
+    monkeypatch.setattr("watcher.release.cost", lambda _: 0)
     assert "are away because of remesh" in said(world)
 
 
@@ -91,7 +90,7 @@ def test_an_action_without_its_intent_is_caught(world: World, monkeypatch: pytes
 
 
 def test_an_ignored_window_is_caught(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ledger, "reserve", lambda *_: True)
+    monkeypatch.setattr("watcher.release.cost", lambda _: 0)
     assert "pods are on their way" in said(world)
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from remesh.errors import BrokerError, BrokerUnreachable
 from remesh.ledger import ATTEMPTS_SECONDS, DAY, GateState, Ledger, Quarantine
+from remesh.ledger_window import Admitted, Asked
 from remesh.models import Outcome, Result
 from remesh.policy import WindowPolicy
 from remesh.redisdb import VISIBILITY_TIMEOUT_SECONDS, RedisClient, connect_url
@@ -256,8 +257,64 @@ def test_the_room_of_a_dead_holder_comes_back(redis: RedisClient, ledger: Ledger
     assert ledger.reserve(INJECTOR, "f-1", 10, 10, 0.02)
     until(lambda: ledger.reserve(INJECTOR, "f-2", 10, 10, 60))
     assert ledger.in_flight(INJECTOR) == 10
-    assert redis.hkeys(f"{BASE}flight:{INJECTOR}") == ["f-2"]
+    assert set(redis.hkeys(f"{BASE}flight:{INJECTOR}")) == {"f-2", ""}
     assert 0 < int(redis.pttl(f"{BASE}flight:{INJECTOR}")) <= 60_000
+
+
+def test_the_sum_of_the_window_is_made_anew_if_it_was_lost(redis: RedisClient, ledger: Ledger) -> None:
+    assert ledger.reserve(INJECTOR, "f-1", 3, 10, 60)
+    assert ledger.reserve(INJECTOR, "f-2", 4, 10, 60)
+    redis.hdel(f"{BASE}flight:{INJECTOR}", "")
+    assert ledger.in_flight(INJECTOR) == 7
+    assert not ledger.reserve(INJECTOR, "f-3", 4, 10, 60)
+    ledger.release_reservation(INJECTOR, "f-1")
+    ledger.release_reservation(INJECTOR, "f-1")
+    assert ledger.in_flight(INJECTOR) == 4
+    ledger.release_reservation(INJECTOR, "f-2")
+    assert not redis.exists(f"{BASE}flight:{INJECTOR}", f"{BASE}flight-end:{INJECTOR}")
+
+
+def asked(number: int, pods: int) -> Asked:
+    return Asked(f"f-{number}", f"stem-{number}-", pods)
+
+
+def test_admission_reserves_numbers_and_marks_up_to_the_first_without_room(ledger: Ledger) -> None:
+    wanted = [asked(1, 4), asked(2, 2), asked(3, 4), asked(4, 1)]
+    assert ledger.admit(INJECTOR, wanted, 60, WINDOW) == [Admitted(1), Admitted(1)]
+    assert ledger.released("f-3") is None
+    assert ledger.next_attempt("f-3") == 1
+    assert ledger.in_flight(INJECTOR) == 6
+    standing = ledger.released("f-1")
+    assert standing is not None
+    assert (standing.attempt, standing.task_id) == (1, "stem-1-1")
+    (again,) = ledger.admit(INJECTOR, [asked(1, 4)], 60, WINDOW)
+    assert again.attempt == 0
+    assert again.standing is not None
+    assert again.standing.model_dump(exclude={"left"}) == standing.model_dump(exclude={"left"})
+    assert 0 < again.standing.left <= 60
+    ledger.clear_released("f-1")
+    assert ledger.admit("", [asked(1, 0)], 60, WINDOW) == [Admitted(2)]
+    assert ledger.in_flight(INJECTOR) == 6
+
+
+def test_releases_at_the_same_time_are_one(real: RedisClient) -> None:
+    ledger = Ledger(real, "test")
+    with ThreadPoolExecutor(16) as watchers:
+        answers = list(watchers.map(lambda _: ledger.admit(INJECTOR, [asked(1, 2)], 60, WINDOW), range(32)))
+    assert sorted(each.attempt for (each,) in answers) == [0] * 31 + [1]
+    assert ledger.in_flight(INJECTOR) == 2
+
+
+def test_to_begin_a_finding_tells_what_is_known_of_it(ledger: Ledger) -> None:
+    new = ledger.begin_finding("u1", "f-1", "owner", "hash")
+    assert (new.id, new.released, new.quarantine) == ("f-1", None, None)
+    ledger.mark_released("f-1", 1, "task-1", 60)
+    held = ledger.quarantine("owner", "hash", {})
+    again = ledger.begin_finding("u1", "f-2", "owner", "hash")
+    assert (again.id, again.quarantine) == ("f-1", held)
+    assert again.released is not None
+    assert (again.released.attempt, again.released.task_id) == (1, "task-1")
+    assert ledger.begin_finding("u2", "f-3", "owner", "other").quarantine is None
 
 
 def test_a_short_reservation_does_not_shorten_a_long_one(ledger: Ledger) -> None:

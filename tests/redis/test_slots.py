@@ -59,9 +59,11 @@ def test_pods_are_numbered_in_the_order_in_which_anybody_saw_them_first(redis: R
 
 
 def test_a_replacement_counts_for_one_pod_only(ledger: Ledger) -> None:
-    assert ledger.claim("new", "old-1")
-    assert not ledger.claim("new", "old-2")
-    assert ledger.claim("new", "old-1"), "a worker that comes again finds its own"
+    assert ledger.claim(["new"], "old-1") == "new"
+    assert ledger.claim(["new"], "old-2") == ""
+    assert ledger.claim(["new", "newer"], "old-2") == "newer"
+    assert ledger.claim(["new", "newer"], "old-1") == "new", "a worker that comes again finds its own"
+    assert ledger.claim([], "old-3") == ""
 
 
 MANIFEST: dict[str, Any] = {"metadata": {"name": "lonely"}, "spec": {"containers": [{"env": [{"value": "s3cret"}]}]}}

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 
 import fakeredis
@@ -450,6 +450,45 @@ def test_of_an_owners_bare_pods_only_its_share_goes_at_a_time(world: World) -> N
     assert len(world.sent) == 3
 
 
+def test_a_slow_injector_slows_evictions_down_and_nothing_else(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web", replicas=100, current=100, message="")])
+    world.store.replace("Pod", [pod(f"web-{n}", "web") for n in range(100)])
+
+    def answer(_finding: Finding) -> ProbeResult:
+        return replace(PASSES, seconds=1.0 if world.sent else 0.01)
+
+    world.answer = answer
+    world.rounds()
+    let_go = len(world.sent)
+    assert let_go <= 4, "gently at first, and no more while it is slow"
+    world.store.apply("ReplicaSet", "ADDED", replica_set("stuck"))
+    world.rounds()
+    assert [each.action for each in world.sent] == [Action.RECREATE_POD] * let_go + [Action.NUDGE_OWNER]
+    world.answer = lambda _finding: PASSES
+    for request in world.sent[:let_go]:
+        world.ended(request, Result.HEALED)
+        world.store.apply("Pod", "DELETED", pod(request.ref.name, "web"))
+    world.rounds()
+    assert len(world.sent) > let_go + 1
+
+
+def test_what_a_worker_saw_of_the_injectors_speed_counts_too(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web", replicas=100, current=100, message="")])
+    world.store.replace("Pod", [pod(f"web-{n}", "web") for n in range(100)])
+    world.answer = lambda _finding: PASSES
+    world.rounds(4)
+    keeper = world.watcher.gatekeeper.keepers["/".join(SERVICE)]
+    before = keeper.gate.pace.limit
+    told = {"injector": "/".join(SERVICE), "dry_run_ms": 1500, "dry_run_new": True}
+    world.watcher._outcomes.put(
+        AuditRecord(
+            record_id="intent", type=RecordType.INTENT, at=world.clock, cluster=CLUSTER, finding_id="f-1", details=told
+        )
+    )
+    world.watcher.tick()
+    assert keeper.gate.pace.limit < before
+
+
 def test_until_an_evicted_pod_has_come_back_one_goes_at_a_time_whatever_the_share_allows(world: World) -> None:
     world.redis.flushall()
     owners = [replica_set(name, replicas=8, current=8, message="") for name in ("web", "api")]
@@ -681,7 +720,7 @@ def test_when_redis_fails_nothing_is_lost(world: World, monkeypatch: pytest.Monk
 
     world.store.replace("ReplicaSet", [replica_set("web")])
     with monkeypatch.context() as patch:
-        patch.setattr(world.ledger, "open_finding", broken)
+        patch.setattr(world.ledger, "begin_finding", broken)
         with pytest.raises(BrokerUnreachable):
             world.watcher.tick()
         assert world.state("web") is None

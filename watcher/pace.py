@@ -1,0 +1,72 @@
+"""How many evictions may be under way through an injector, by how long it takes to answer. Pure.
+
+The window of pods halves when an admission fails; by then somebody was hurt. Before an injector fails it becomes slow,
+and what makes it slow may be the repair. So evictions, which take away pods that serve and can wait, are paced by how
+long dry runs take, against what they took while nothing of ours was on its way: as TCP Vegas paces by round trip times,
+twice as many per sample at first, then one more each time, and half as many when it is slow. Never more than the window
+has room for: that limit is another one, and stays.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from remesh.policy import WindowPolicy
+
+FACTOR: Final = 2.0  # of the time at rest: slower than this is slow
+SLACK_SECONDS: Final = 0.02  # that much is chance, where the injector answers within a few milliseconds
+# One slow answer among fast ones says little, several in a row are news soon enough.
+WEIGHT: Final = 0.5
+# What was decided needs a moment to show: a repair that was let go before goes on.
+HOLD_SECONDS: Final = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """What is known of one injector's speed. Replaced by the functions below, never changed."""
+
+    limit: float = 2.0  # evictions under way
+    rest: float | None = None  # seconds; the fastest dry run while nothing of ours was on its way
+    recent: float | None = None  # seconds; of late, smoothed
+    doubling: bool = True  # nothing was slow yet
+    cut_at: float | None = None  # monotonic seconds of the last time that it was halved
+
+    @property
+    def tolerated(self) -> float | None:
+        """Seconds that a dry run may take; None while nothing is known."""
+        return None if self.rest is None else max(FACTOR * self.rest, self.rest + SLACK_SECONDS)
+
+
+AT_FIRST: Final = Pace()
+
+
+def anew(pace: Pace) -> Pace:
+    """The injector failed: gently again. What it takes at rest is no other for that."""
+    return replace(AT_FIRST, rest=pace.rest)
+
+
+def at_rest(pace: Pace, seconds: float) -> Pace:
+    """A dry run while nothing of ours was on its way."""
+    return replace(pace, rest=seconds if pace.rest is None else min(pace.rest, seconds), recent=seconds)
+
+
+def at_work(pace: Pace, seconds: float, *, under_way: int, now: float, window: WindowPolicy) -> Pace:
+    """A dry run while so many evictions were under way. `now` is monotonic, in seconds."""
+    tolerated = pace.tolerated
+    if tolerated is None:  # of a watcher that came to lead meanwhile; the least so far is the best that it knows
+        return at_rest(pace, seconds)
+    before = seconds if pace.recent is None else pace.recent
+    recent = before + WEIGHT * (seconds - before)
+    pace = replace(pace, recent=recent)
+    if recent > tolerated:
+        return _slower(pace, under_way, now)
+    if under_way < pace.limit / 2:
+        return pace  # whether more would do is not known: not even so many were tried
+    limit = pace.limit * 2 if pace.doubling else pace.limit + 1
+    return replace(pace, limit=max(1.0, min(limit, float(window.maximum))))
+
+
+def _slower(pace: Pace, under_way: int, now: float) -> Pace:
+    if pace.cut_at is not None and now - pace.cut_at < HOLD_SECONDS:
+        return pace
+    limit = max(1.0, min(pace.limit, float(max(1, under_way))) / 2)
+    return replace(pace, limit=limit, doubling=False, cut_at=now)
