@@ -156,10 +156,11 @@ class Gatekeeper:
         if not released:
             learnt = paces.at_rest(pace, seconds)
         else:
-            learnt = paces.at_work(pace, seconds, under_way=evictions, now=time.monotonic(), window=window)
-        if learnt.cut_at != pace.cut_at:
-            slow, usual = round((learnt.recent or seconds) * 1000), round((learnt.rest or 0.0) * 1000)
-            log.info("slower", injector=keeper.gate.key, at_once=int(learnt.limit), ms=slow, at_rest_ms=usual)
+            learnt = paces.at_work(pace, seconds, under_way=evictions, window=window)
+        if learnt.cuts != pace.cuts:
+            usual = round((learnt.rest or 0.0) * 1000)
+            took = round(seconds * 1000)
+            log.info("slower", injector=keeper.gate.key, at_once=int(learnt.limit), ms=took, at_rest_ms=usual)
         keeper.gate = replace(keeper.gate, pace=learnt)
 
     def _under_way(self, key: str) -> tuple[int, int]:

@@ -14,10 +14,8 @@ from remesh.policy import WindowPolicy
 
 FACTOR: Final = 2.0  # of the time at rest: slower than this is slow
 SLACK_SECONDS: Final = 0.02  # that much is chance, where the injector answers within a few milliseconds
-# One slow answer among fast ones says little, several in a row are news soon enough.
-WEIGHT: Final = 0.5
-# What was decided needs a moment to show: a repair that was let go before goes on.
-HOLD_SECONDS: Final = 0.5
+# One slow answer among fast ones is chance, too, on a machine that does other things; the middle of three says more.
+SAMPLES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +24,19 @@ class Pace:
 
     limit: float = 2.0  # evictions under way
     rest: float | None = None  # seconds; the fastest dry run while nothing of ours was on its way
-    recent: float | None = None  # seconds; of late, smoothed
+    last: tuple[float, ...] = ()  # seconds of the last dry runs since the limit was lowered
     doubling: bool = True  # nothing was slow yet
-    cut_at: float | None = None  # monotonic seconds of the last time that it was halved
+    cuts: int = 0  # times that it was halved
 
     @property
     def tolerated(self) -> float | None:
         """Seconds that a dry run may take; None while nothing is known."""
         return None if self.rest is None else max(FACTOR * self.rest, self.rest + SLACK_SECONDS)
+
+    @property
+    def recent(self) -> float | None:
+        """Seconds of late: the middle of the last dry runs, the faster one of two. None: one alone says nothing."""
+        return sorted(self.last)[(len(self.last) - 1) // 2] if len(self.last) > 1 else None
 
 
 AT_FIRST: Final = Pace()
@@ -46,27 +49,30 @@ def anew(pace: Pace) -> Pace:
 
 def at_rest(pace: Pace, seconds: float) -> Pace:
     """A dry run while nothing of ours was on its way."""
-    return replace(pace, rest=seconds if pace.rest is None else min(pace.rest, seconds), recent=seconds)
+    return _heard(replace(pace, rest=seconds if pace.rest is None else min(pace.rest, seconds)), seconds)
 
 
-def at_work(pace: Pace, seconds: float, *, under_way: int, now: float, window: WindowPolicy) -> Pace:
-    """A dry run while so many evictions were under way. `now` is monotonic, in seconds."""
+def at_work(pace: Pace, seconds: float, *, under_way: int, window: WindowPolicy) -> Pace:
+    """A dry run while so many evictions were under way."""
     tolerated = pace.tolerated
-    if tolerated is None:  # of a watcher that came to lead meanwhile; the least so far is the best that it knows
+    if tolerated is None:  # of a watcher that came to lead meanwhile: the least so far is the best that it knows
         return at_rest(pace, seconds)
-    before = seconds if pace.recent is None else pace.recent
-    recent = before + WEIGHT * (seconds - before)
-    pace = replace(pace, recent=recent)
-    if recent > tolerated:
-        return _slower(pace, under_way, now)
-    if under_way < pace.limit / 2:
-        return pace  # whether more would do is not known: not even so many were tried
+    pace = _heard(pace, seconds)
+    if pace.recent is None:
+        return pace
+    if pace.recent > tolerated:
+        return _slower(pace, under_way)
+    if seconds > tolerated or under_way < pace.limit / 2:
+        return pace  # perhaps it is about to be slow; or whether more would do is not known: not so many were tried
     limit = pace.limit * 2 if pace.doubling else pace.limit + 1
     return replace(pace, limit=max(1.0, min(limit, float(window.maximum))))
 
 
-def _slower(pace: Pace, under_way: int, now: float) -> Pace:
-    if pace.cut_at is not None and now - pace.cut_at < HOLD_SECONDS:
-        return pace
+def _heard(pace: Pace, seconds: float) -> Pace:
+    return replace(pace, last=(*pace.last, seconds)[-SAMPLES:])
+
+
+def _slower(pace: Pace, under_way: int) -> Pace:
+    """Half of what was really under way. What was decided needs a moment to show, so the next samples begin anew."""
     limit = max(1.0, min(pace.limit, float(max(1, under_way))) / 2)
-    return replace(pace, limit=limit, doubling=False, cut_at=now)
+    return replace(pace, limit=limit, doubling=False, cuts=pace.cuts + 1, last=())

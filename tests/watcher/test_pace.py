@@ -1,17 +1,17 @@
 """The pace of evictions: by what the injector takes at rest, never beyond what the policy allows."""
 
 from remesh.policy import WindowPolicy
-from watcher.pace import AT_FIRST, HOLD_SECONDS, Pace, anew, at_rest, at_work
+from watcher.pace import AT_FIRST, Pace, anew, at_rest, at_work
 
 WINDOW = WindowPolicy(maximum=100)
 REST, SLOW = 0.05, 0.5
 
 
-def after(pace: Pace, *seconds: float, under_way: int | None = None, begins: float = 0.0) -> Pace:
-    """Samples a second apart, while as many evictions are under way as may be, unless said otherwise."""
-    for number, each in enumerate(seconds):
+def after(pace: Pace, *seconds: float, under_way: int | None = None) -> Pace:
+    """Samples while as many evictions are under way as may be, unless said otherwise."""
+    for each in seconds:
         count = int(pace.limit) if under_way is None else under_way
-        pace = at_work(pace, each, under_way=count, now=begins + number, window=WINDOW)
+        pace = at_work(pace, each, under_way=count, window=WINDOW)
     return pace
 
 
@@ -22,37 +22,39 @@ def known() -> Pace:
 def test_it_doubles_until_it_is_slow_then_halves_then_grows_by_one() -> None:
     pace = known()
     limits: list[int] = []
-    for seconds in (REST, REST, REST, SLOW, REST, REST, REST, REST):
-        pace = after(pace, seconds, begins=len(limits))
+    for seconds in (REST, REST, REST, SLOW, SLOW, REST, REST, REST, REST):
+        pace = after(pace, seconds)
         limits.append(int(pace.limit))
-    assert limits[:4] == [4, 8, 16, 8]
-    assert limits[-1] < 16
-    assert limits[-1] == limits[-2] + 1
+    assert limits == [4, 8, 16, 16, 8, 8, 9, 10, 11]
 
 
 def test_slow_is_more_than_twice_the_fastest_at_rest() -> None:
     pace = at_rest(at_rest(known(), 0.2), 0.06)
     assert pace.rest == REST
-    assert after(pace, 0.09).limit == 4
+    assert after(pace, 0.09, 0.09).limit == 8
     assert after(pace, *[0.11] * 5).limit < 2
 
 
 def test_a_few_milliseconds_are_chance() -> None:
     pace = at_rest(AT_FIRST, 0.004)
-    assert after(pace, 0.02).limit == 4
-    assert after(pace, *[0.03] * 8).limit < 2
+    assert after(pace, 0.02, 0.02).limit == 8
+    assert after(pace, *[0.03] * 9).limit < 2
 
 
-def test_one_slow_answer_in_a_burst_is_one_piece_of_news() -> None:
-    pace = after(known(), REST, REST, REST)
-    for moment in (10.0, 10.0 + HOLD_SECONDS / 2):
-        pace = at_work(pace, SLOW, under_way=16, now=moment, window=WINDOW)
-    assert pace.limit == 8
+def test_one_slow_answer_among_fast_ones_is_chance() -> None:
+    assert not after(known(), REST, REST, SLOW, REST, REST, SLOW, REST).cuts
+    assert after(known(), REST, SLOW, SLOW).cuts == 1
+
+
+def test_what_was_heard_before_it_was_lowered_does_not_lower_it_again() -> None:
+    pace = after(known(), REST, REST, REST, SLOW, SLOW)
+    assert after(pace, SLOW).limit == pace.limit
+    assert after(pace, SLOW, SLOW).limit == pace.limit / 2
 
 
 def test_it_halves_what_was_really_under_way() -> None:
     pace = after(known(), REST, REST, REST)
-    assert after(pace, SLOW, under_way=4, begins=10.0).limit == 2
+    assert after(pace, SLOW, SLOW, under_way=4).limit == 2
 
 
 def test_it_does_not_grow_while_it_is_not_used() -> None:
@@ -63,12 +65,12 @@ def test_it_does_not_grow_while_it_is_not_used() -> None:
 def test_it_stays_within_the_policy_and_never_ends() -> None:
     assert after(known(), *[REST] * 20).limit == 100
     assert after(known(), *[SLOW] * 20).limit == 1
-    assert at_work(known(), REST, under_way=2, now=0.0, window=WindowPolicy(initial=1, maximum=1)).limit == 1
+    only_one = WindowPolicy(initial=1, maximum=1)
+    assert at_work(known(), REST, under_way=2, window=only_one).limit == 1
 
 
 def test_a_failure_begins_anew_and_keeps_what_is_known_of_rest() -> None:
-    pace = anew(after(known(), REST, REST, SLOW))
-    assert pace == Pace(rest=REST)
+    assert anew(after(known(), REST, REST, SLOW)) == Pace(rest=REST)
 
 
 def test_without_a_time_at_rest_the_fastest_so_far_has_to_do() -> None:
