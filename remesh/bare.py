@@ -13,7 +13,7 @@ from remesh.objects import Pod
 from remesh.policy import Policy
 from remesh.refused import NUDGED_KINDS
 from remesh.sidecars import Claim, asked_for, claims_of, named_injector, surroundings
-from remesh.since import requested_since
+from remesh.since import lost_something, requested_since
 from remesh.tally import parse_time
 from remesh.verdicts import PERSISTENT, answer, closed, denied_by_policy, leaving, short, terminating
 
@@ -129,6 +129,11 @@ def _barred(observed: Observed, pod: Pod, policy: Policy, claim: Claim) -> tuple
         return outside, "job_pod", "evicting it fails or repeats its work: only with policy repair.job_pods = true"
     if not repair.older_pods and _older_than_request(observed, pod, claim):
         return missing, "older_than_mesh", "it is older than the webhook or the request: adopting it is a rollout"
+    if not repair.older_pods and observed.webhook_older is None and lost_something(observed.namespace, pod):
+        reason = (
+            "something was taken away from its namespace since, perhaps an opt-out: it may be older than the request"
+        )
+        return missing, "older_than_mesh", reason
     if observed.attempts >= repair.max_attempts:
         return missing, "attempts_used_up", f"{observed.attempts} repairs failed"
     return None

@@ -3,7 +3,8 @@
 Source: metadata.managedFields. Each manager has one entry with the fields that it set last and the time of its last
 change to any of them, so a time may be later than the change that is asked for, never earlier. The error is to the safe
 side: the pod is then reported and not replaced. A field that is taken away leaves no entry; the watcher's store
-notes that itself, for as long as it runs (`left_behind`).
+notes that itself, for as long as it runs (`left_behind`), and otherwise the order of writes shows it mostly
+(`lost_something`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from remesh.admission import NAMESPACE_NAME_LABEL
 from remesh.meshes import MeshProfile
-from remesh.objects import LabelSelector, ManagedFields, Namespace, Webhook, WebhookConfiguration
+from remesh.objects import LabelSelector, ManagedFields, Namespace, Pod, Webhook, WebhookConfiguration
 from remesh.tally import parse_time
 
 _SEES: Final = ("f:namespaceSelector", "f:objectSelector", "f:rules", "f:matchConditions", "f:matchPolicy")
@@ -84,6 +85,27 @@ def _applied(entry: ManagedFields) -> bool:
         return True
     kinds = ("f:labels", "f:annotations")
     return entry.operation == "Apply" and any(_is_set(entry.fields_v1, ("f:metadata", kind)) for kind in kinds)
+
+
+def lost_something(namespace: Namespace | None, pod: Pod) -> bool:
+    """True if something was taken away from the namespace after the pod came up; it may have been an opt-out.
+
+    Resource versions are etcd's revision, one counter for all that is written. A namespace that was written later than
+    the pod was last, by a write of which no manager has an entry later than the pod's creation, has lost something, and
+    what that was nobody can tell. False does not prove the contrary: the pod may have been written again since, by a
+    restart of a container, or another manager may have set something meanwhile.
+    """
+    if namespace is None:
+        return False
+    before, after = pod.metadata.resource_version, namespace.metadata.resource_version
+    if not (before.isdecimal() and after.isdecimal() and int(after) > int(before)):
+        return False
+    created, told = parse_time(pod.metadata.creation_timestamp), _last_change(namespace.metadata.managed_fields, _any)
+    return created is not None and (told is None or told <= created)
+
+
+def _any(_: ManagedFields) -> bool:
+    return True
 
 
 def left_behind(before: Namespace, after: Namespace, now: datetime) -> list[ManagedFields]:

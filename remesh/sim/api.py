@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from remesh.sim import defaults, podadmission, status
+from remesh.sim import defaults, managed, podadmission, status
 from remesh.sim import resources as res
 from remesh.sim.admission import Admission, Attributes
 from remesh.sim.deletion import DeleteOptions, check_preconditions, terminating
@@ -36,6 +36,8 @@ from remesh.sim.store import Store, Stored, VersionMismatch
 REQUEST_SECONDS = 34.0
 _KEPT_SNAPSHOTS = 32  # lists that can be continued at the same time
 _GENERATE_NAME_TRIES = 8
+# Managers of fields whose writer is none of the API's clients: who set up the cluster, and who works in it.
+_INSTALLER, _CONTROLLER = "installer", "controller"
 
 Change = Callable[[Obj], Obj]
 
@@ -142,8 +144,9 @@ class ApiServer:
         dry_run: bool = False,
         deadline: float | None = None,
         user: str = "",
+        manager: str = _INSTALLER,
     ) -> Stored:
-        """Admit and store a new object; with `dry_run` all but the storing is done.
+        """Admit and store a new object; with `dry_run` all but the storing is done. `manager` is of managed fields.
 
         `deadline` is on the monotonic clock, in seconds. Raises StatusError.
         """
@@ -157,6 +160,7 @@ class ApiServer:
         for _ in range(_GENERATE_NAME_TRIES):
             candidate = self._named(resource, obj)
             self.admission.validate(attributes, candidate)
+            managed.note(resource, None, candidate, manager)
             if dry_run:
                 return self._rehearsed(resource, namespace, candidate)
             try:
@@ -243,6 +247,7 @@ class ApiServer:
         *,
         subresource: str = "",
         dry_run: bool = False,
+        manager: str = _CONTROLLER,
     ) -> Stored:
         """Replace an object (or its status). Raises StatusError: 404, 409, 422."""
         given = copy(obj)
@@ -252,9 +257,8 @@ class ApiServer:
         uid = given.get("metadata", {}).get("uid")
         if uid and uid != uid_of(stored.obj):
             raise status.conflict(resource, name, _uid_mismatch(uid, uid_of(stored.obj)))
-        return self.change(
-            resource, namespace, name, lambda _old: copy(given), subresource=subresource, dry_run=dry_run
-        )
+        how = {"subresource": subresource, "manager": manager}
+        return self.change(resource, namespace, name, lambda _old: copy(given), dry_run=dry_run, **how)
 
     def patch(
         self,
@@ -266,6 +270,7 @@ class ApiServer:
         *,
         subresource: str = "",
         dry_run: bool = False,
+        manager: str = _CONTROLLER,
     ) -> Stored:
         """Patch an object (or its status). Raises StatusError: 400, 404, 409, 422."""
 
@@ -276,7 +281,8 @@ class ApiServer:
             new.pop("apiVersion", None)
             return copy(new)
 
-        return self.change(resource, namespace, name, patched, subresource=subresource, dry_run=dry_run)
+        how = {"subresource": subresource, "manager": manager}
+        return self.change(resource, namespace, name, patched, dry_run=dry_run, **how)
 
     def change(
         self,
@@ -287,6 +293,7 @@ class ApiServer:
         *,
         subresource: str = "",
         dry_run: bool = False,
+        manager: str = _CONTROLLER,
     ) -> Stored:
         """Apply `change` to a copy of the object as it is now, again when somebody else was quicker."""
         while True:
@@ -296,6 +303,7 @@ class ApiServer:
                 return old
             if not subresource:
                 defaults.validate(resource, new)
+                managed.note(resource, old.obj, new, manager)
             if dry_run:
                 return Stored(new, msgspec.json.encode(new), old.version)
             try:
@@ -406,12 +414,12 @@ _SERVER_OWNED = (
     "deletionGracePeriodSeconds",
     "generation",
     "resourceVersion",
+    "managedFields",
 )
 
 
 def _kept_metadata(old: Obj, new: Obj) -> Obj:
     kept = {key: value for key, value in new.items() if key not in _SERVER_OWNED and value not in ({}, [], None)}
-    kept.pop("managedFields", None)
     return {**kept, **{key: old[key] for key in _SERVER_OWNED if key in old}}
 
 

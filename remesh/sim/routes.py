@@ -167,9 +167,14 @@ class Router:
         own = _seconds(query.get("timeout", ""))
         deadline = time.monotonic() + min(REQUEST_SECONDS, own)
         try:
-            user = request.impersonate or _USER
             created = self.api.create(
-                target.resource, target.namespace, body, dry_run=dry_run, deadline=deadline, user=user
+                target.resource,
+                target.namespace,
+                body,
+                dry_run=dry_run,
+                deadline=deadline,
+                user=request.impersonate or _USER,
+                manager=_manager(query),
             )
         except status.StatusError as error:
             if own < REQUEST_SECONDS and time.monotonic() >= deadline:
@@ -180,17 +185,18 @@ class Router:
     def _write(self, request: Request, target: Target, query: dict[str, str]) -> Response:
         resource, dry_run = target.resource, _is_dry_run(query)
         where = (resource, target.namespace, target.name)
+        part, by = target.subresource, _manager(query)
         if target.subresource == "scale":
             scale = _decoded(request) if request.method == "PUT" else _decode(request.body)
             patch_type = _patch_type(request)
             return _json(200, write_scale(self.api, *where, scale, patch_type=patch_type, dry_run=dry_run))
         if request.method == "PUT":
             body = _decoded(request)
-            stored = self.api.update(*where, body, subresource=target.subresource, dry_run=dry_run)
+            stored = self.api.update(*where, body, subresource=part, dry_run=dry_run, manager=by)
         else:
             patch = _decode(request.body)
             kind = _patch_type(request)
-            stored = self.api.patch(*where, kind, patch, subresource=target.subresource, dry_run=dry_run)
+            stored = self.api.patch(*where, kind, patch, subresource=part, dry_run=dry_run, manager=by)
         return Response(200, full_body(resource, stored))
 
     def _delete(self, request: Request, target: Target, query: dict[str, str]) -> Response:
@@ -281,6 +287,11 @@ def _list_body(resource: Resource, page: Page) -> bytes:
     head = f'{{"kind":"{resource.kind}List","apiVersion":"{resource.api_version}","metadata":'
     items = b",".join(item.body for item in page.items)
     return head.encode() + msgspec.json.encode(metadata) + b',"items":[' + items + b"]}"
+
+
+def _manager(query: Mapping[str, str]) -> str:
+    """Of the fields that a request sets; a real API server takes the beginning of the User-Agent else."""
+    return query.get("fieldManager") or "client"
 
 
 def _integer(query: Mapping[str, str], key: str) -> int:

@@ -105,6 +105,7 @@ def repaired(
     clock: Clock | None = None,
     name: str = "",
     note: Callable[[Ledger], None] = lambda _: None,
+    attempt: int = 1,
 ) -> Outcome:
     """Let a worker repair one object, with a trail and a ledger that know nothing yet unless they are named.
 
@@ -126,7 +127,7 @@ def repaired(
         pods=cluster,
         clock=clock or HurriedClock(),
     )
-    return repair(request_for(ref, name), ctx)
+    return repair(request_for(ref, name).model_copy(update={"attempt": attempt}), ctx)
 
 
 def request_for(ref: ObjectRef, cluster: str) -> RepairRequest:

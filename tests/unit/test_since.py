@@ -131,6 +131,32 @@ def test_another_label_that_is_taken_away_changes_nothing() -> None:
     assert requested_since(store.namespace("shop"), PROFILES.by_name("linkerd")) is None
 
 
+def read_again(namespace_version: str, pod_version: str, *entries: ManagedFields, **labels: str) -> tuple[Action, str]:
+    """What somebody says who has not seen how it was before."""
+    where, bare = namespace(*entries, labels=labels or None), pod()
+    where.metadata.resource_version, bare.metadata.resource_version = namespace_version, pod_version
+    bare.metadata.creation_timestamp = CREATED
+    decision = decide(seen(bare, namespace=where, webhooks=LIVE, probe=Probe.PASSES), Policy(), PROFILES, NOW)
+    return decision.action, decision.code
+
+
+def test_a_namespace_written_after_the_pod_by_nobody_who_set_anything_has_lost_something() -> None:
+    asked = entry(BEFORE, annotations=("linkerd.io/inject",))
+
+    assert read_again("120", "99", asked) == OLDER
+    assert read_again("99", "120", asked) == EVICTED
+    assert read_again("120", "99") == OLDER
+
+
+def test_a_later_entry_tells_what_was_written_after_the_pod() -> None:
+    assert read_again("120", "99", entry(LATER, ("team",)), team="a") == EVICTED
+
+
+@pytest.mark.parametrize("versions", [("", "99"), ("120", ""), ("opaque", "99"), ("99", "99")], ids=str)
+def test_versions_that_cannot_be_compared_tell_nothing(versions: tuple[str, str]) -> None:
+    assert read_again(*versions) == EVICTED
+
+
 # The configuration
 
 
