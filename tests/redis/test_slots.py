@@ -80,3 +80,21 @@ def test_a_manifest_is_kept_for_a_month_under_its_digest(redis: RedisClient, led
 def test_the_digest_of_the_same_manifest_is_another_each_time(ledger: Ledger) -> None:
     """Else a short secret could be guessed: digest every candidate, and compare with an exported trail."""
     assert ledger.keep_manifest("uid", MANIFEST) != ledger.keep_manifest("uid", MANIFEST)
+
+
+def test_who_holds_a_slot_can_be_read_and_nothing_is_changed(redis: RedisClient, ledger: Ledger) -> None:
+    assert ledger.slots_taken("owner") == []
+    ledger.take_slot("owner", "b", 2, 60)
+    ledger.take_slot("owner", "a", 2, 60)
+    ledger.take_slot("other", "c", 2, 60)
+    assert ledger.slots_taken("owner") == ["b", "a"]
+    redis.zadd(f"{BASE}share-end:owner", {"b": 1})
+    assert ledger.slots_taken("owner") == ["a"]
+    assert ledger.take_slot("owner", "b", 2, 60) == ["a"]
+
+
+def test_how_many_pods_were_seen_can_be_asked_without_numbering_them(ledger: Ledger) -> None:
+    assert ledger.pods_seen("owner", ["a"]) == 1
+    ledger.number_pods("owner", ["a", "b"])
+    assert [ledger.pods_seen("owner", uids) for uids in (["a"], ["c"], ["c", "d", "a"], [])] == [2, 3, 4, 2]
+    assert ledger.number_pods("owner", ["c"]) == (3, [3])

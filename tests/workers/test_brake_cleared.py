@@ -42,6 +42,26 @@ def test_a_brake_that_is_shut_is_listed_with_what_is_lost(ledger: Ledger) -> Non
     assert not ledger.clear_brake(KEY, WINDOW)
 
 
+def test_to_ask_is_to_hear_what_taking_would_say_and_to_take_nothing(ledger: Ledger) -> None:
+    def same(holder: str) -> str:
+        asked = ledger.brakes.ask(KEY, holder).code
+        assert asked == ledger.brakes.ask(KEY, holder).code == take(ledger, holder)
+        return asked
+
+    assert [same("a"), same("b"), same("a")] == ["free", "canary", "free"]
+    tell(ledger, "a", good=False)
+    assert same("b") == "free"
+    tell(ledger, "b", good=False)
+    assert same("c") == "shut"
+    let_the_time_pass(ledger)
+    assert same("c") == "lost"
+    assert ledger.brakes.ask(KEY, "c", all_back=True).code == "free"
+    find_all(ledger)
+    assert [same("c"), same("d")] == ["free", "canary"]
+    tell(ledger, "c", good=True)
+    assert [same("d"), same("e")] == ["free", "free"]
+
+
 def test_once_cleared_one_goes_and_others_only_when_it_is_back(ledger: Ledger) -> None:
     shut(ledger)
     assert ledger.clear_brake(KEY, WINDOW)
