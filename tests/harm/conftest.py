@@ -20,15 +20,18 @@ Opened = Callable[..., Stage]
 
 @pytest.fixture
 def stage(bed: TestBed, client: Client, redis: RedisClient) -> Iterator[Opened]:
-    """Opens a namespace, with labels and annotations as given or else one that asks for the sidecar."""
-    name = f"harm-{secrets.token_hex(3)}"
+    """Opens namespaces, with labels and annotations as given or else such that ask for the sidecar."""
     meddling = MeddlingClient(bed.kubeconfig)
+    names: list[str] = []
 
     def opened(**metadata: dict[str, str]) -> Stage:
+        name = f"harm-{secrets.token_hex(3)}"
+        names.append(name)
         body = w.namespace(name, **metadata) if metadata else w.meshed_namespace(name, bed.wear)
         client.create_namespace(body)
         return Stage(bed, client, name, meddling, Cluster(meddling), redis)
 
     yield opened
-    client.delete_workloads(name)
+    for name in names:
+        client.delete_workloads(name)
     meddling.close()

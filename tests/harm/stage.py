@@ -1,7 +1,7 @@
 """Bare pods, whatever is in the way of replacing them, and a repair that is asked for by a person."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -68,14 +68,22 @@ class Stage:
 
     def bare(self, body: Obj, count: int) -> list[str]:
         """Create it while the injector answers and injects nothing; names of its pods, once all are Ready."""
+        return self.bare_all([body], count)
+
+    def bare_all(self, bodies: Sequence[Obj], count: int) -> list[str]:
+        """The same of several."""
         self.bed.inject_fault(Fault.NOT_INJECTING)
-        names = self.made(body, count)
+        names = self._made(bodies, count)
         self.bed.heal()
         return names
 
     def made(self, body: Obj, count: int) -> list[str]:
         """Create it as things are; names of its pods, all of them bare."""
-        self.client.create(self.namespace, body)
+        return self._made([body], count)
+
+    def _made(self, bodies: Sequence[Obj], count: int) -> list[str]:
+        for body in bodies:
+            self.client.create(self.namespace, body)
         wait_until(lambda: len(self.client.ready(self.namespace)) == count, f"{count} pods Ready")
         pods = self.client.pods(self.namespace)
         assert not any(w.has_container(pod, self.bed.wear.sidecar) for pod in pods)
@@ -92,10 +100,15 @@ class Stage:
         place = f"/api/v1/namespaces/{self.namespace}?fieldManager=kubectl-label"
         self.client.api.patch(place, {"metadata": metadata})
 
-    def uids(self) -> set[str]:
-        """Of all pods that nobody has asked to end."""
-        pods = self.client.pods(self.namespace)
-        return {pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" not in pod["metadata"]}
+    def uids(self, but: str = "nobody") -> set[str]:
+        """Of all pods that nobody has asked to end, but those of one app."""
+        found = (pod["metadata"] for pod in self.client.pods(self.namespace))
+        return {each["uid"] for each in found if "deletionTimestamp" not in each and each["labels"]["app"] != but}
+
+    def injected(self, app: str) -> list[str]:
+        """Names of an app's pods that are Ready with the sidecar."""
+        names = self.client.pods_ready_with_sidecar(self.namespace, self.bed.wear.sidecar)
+        return [name for name in names if name.startswith(f"{app}-")]
 
     # What is done to it
 
