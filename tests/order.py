@@ -30,6 +30,8 @@ SECONDS: dict[str, float] = {
     "tests/e2e/test_brokers.py": 40,
     "tests/e2e/test_brokers.py::test_a_failover": 39,
     "tests/flower/": 10,
+    "tests/harm/": 3,
+    "tests/harm/test_by_processes.py": 15,
     "tests/machine/": 15,
     "tests/manifests/test_at_work.py": 20,
     "tests/mutation/test_mutation.py": 8,
