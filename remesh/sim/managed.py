@@ -13,6 +13,8 @@ from remesh.sim.objects import Obj, now
 from remesh.sim.resources import Resource
 
 TRACKED: Final = (res.NAMESPACES, res.MUTATING_WEBHOOKS)
+# A LabelSelector is one field (x-kubernetes-map-type: atomic).
+_WHOLE: Final = ("f:namespaceSelector", "f:objectSelector")
 _OF_METADATA: Final = ("labels", "annotations", "finalizers", "ownerReferences")
 
 Path = tuple[str, ...]
@@ -51,10 +53,10 @@ def _leaves(obj: Obj) -> Iterator[tuple[Path, Any]]:
 
 
 def _below(path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
-    """Maps by their keys, webhooks by their names; any other list is one field."""
+    """Maps by their keys, webhooks by their names; a selector and any other list are one field."""
     if value is None:
         return
-    if isinstance(value, dict) and value:
+    if isinstance(value, dict) and value and path[-1] not in _WHOLE:
         for key, each in value.items():
             yield from _below((*path, f"f:{key}"), each)
     elif path == ("f:webhooks",):

@@ -15,7 +15,9 @@ from hypothesis import strategies as st
 from remesh.certificates import NotACertificate, parse_bundle, parse_der
 
 KEY = ec.generate_private_key(ec.SECP256R1())
-WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=60)
+WORDS = st.text(st.characters(codec="utf-8", exclude_categories=("Cs", "Cc")), min_size=1, max_size=60).filter(
+    lambda words: len(words.encode()) <= 64  # what a common name may have at most, in bytes
+)
 MOMENTS = st.datetimes(datetime.datetime(1951, 1, 1), datetime.datetime(2150, 1, 1)).map(
     lambda moment: moment.replace(microsecond=0)
 )
