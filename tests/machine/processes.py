@@ -32,7 +32,7 @@ from tests import fakes  # what fakeredis lacks
 from tests.machine.clock import Time
 from tests.machine.cluster import WEARS, Door, Faults, MachineCluster
 from watcher.desk import Desk
-from watcher.runtime import SWEEP_SECONDS, Watcher
+from watcher.runtime import Watcher
 from watcher.store import Store
 from workers.context import VIEW_SECONDS, Clock, RepairContext
 from workers.owed import SWEEP_SECONDS as OWED_SECONDS
@@ -355,7 +355,7 @@ class WatcherProcess(Process):
         times += [now + (expiry - self.desk.steady()).total_seconds()] if expiry is not None else []
         waiting = any(each.state.value == "waiting" for each in self.desk.book)
         times += [self._ticked + 1.0] if waiting else []
-        times.append(self.watcher._next_sweep or now + SWEEP_SECONDS)
+        times.append(self.watcher._next_sweep)  # 0: its first round has yet to succeed
         return max(min(times), self.failing_until)
 
 
