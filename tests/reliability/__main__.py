@@ -8,6 +8,8 @@ import queue as queues
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,15 +58,22 @@ def _done(out: Path) -> set[int]:
     return {int(json.loads(line)["number"]) for line in out.read_text(encoding="utf-8").splitlines()}
 
 
-def started(kind: str) -> Any:
+@contextmanager
+def started(kind: str) -> Iterator[Any]:
     """A cluster of its own for one lane."""
     wear = InjectorWear(timeout_seconds=2)
     if kind == "sim":
-        return SimCluster.start(wear, controller_qps=200)
+        with SimCluster.start(wear, controller_qps=200) as simulated:
+            yield simulated
+        return
     from tests.cluster.cluster import RealCluster
     from tests.cluster.controlplane import Tuning
 
-    return RealCluster.start(wear, tuning=Tuning(controller_qps=200))
+    real = RealCluster.start(wear, tuning=Tuning(controller_qps=200))
+    try:
+        yield real
+    finally:
+        real.stop()
 
 
 def crash_runs(numbers: list[int], lanes: int, seed: int, kind: str, out: Path, seconds: float) -> int:
