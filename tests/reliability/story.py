@@ -163,11 +163,11 @@ class Story:
                     proven.add(record.ref.uid)
                     if not str(record.details.get("dry_run")).startswith("sidecar"):
                         yield f"{key}: an eviction whose dry run said {record.details.get('dry_run')!r}"
-            for actor in {record.actor for record in chain}:  # several write at once; each one's are in order
-                times = [record.at for record in chain if record.actor == actor]
+            for writer in {_writer(record) for record in chain}:  # several write at once; each one's are in order
+                times = [record.at for record in chain if _writer(record) == writer]
                 back = sum(later < earlier - self.slack for earlier, later in pairwise(times))
                 if back > self._times_set_back():
-                    yield f"{key}: the records of {actor} are not in the order of their times"
+                    yield f"{key}: the records of {writer} are not in the order of their times"
         gone = set(self.bare) - set(self._uids())
         for uid in gone - proven:
             if self.bare[uid] != "lonely":
@@ -181,6 +181,11 @@ class Story:
     def _left_behind(self) -> Iterator[str]:
         for owner in self.client.nudge_annotations(self.namespace):
             yield f"an annotation was left on {owner}"
+
+
+def _writer(record: AuditRecord) -> str:
+    """Whose record it is: a task's, whoever asked for it, or the one's who asked."""
+    return record.task_id if record.task_id and record.type is not RecordType.RELEASE else record.actor
 
 
 def _ended(chain: list[AuditRecord]) -> bool:
