@@ -192,6 +192,10 @@ class Ledger(Windows):
         with translated(self._redis, "cannot close a finding"):
             return bool(self._close(keys=keys, args=[uid, finding_id]))
 
+    def ask(self) -> None:
+        """See that Redis answers. Raises BrokerError if it does not."""
+        self._now()
+
     def note_findings(
         self, findings: Sequence[tuple[Finding, str]], ttl: float = 600, *, seen: datetime | None = None
     ) -> None:

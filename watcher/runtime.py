@@ -28,6 +28,7 @@ log = logs.get("watcher")
 # thousand changes of the same moment are one round.
 LONGEST_REST_SECONDS = 0.1
 SETTLE_SECONDS = 2.0  # after a repair the watches may still be behind what the worker saw
+ASK_SECONDS = 5.0  # a watcher with nothing to do says within this time, too, that Redis is away
 SWEEP_SECONDS = 60.0  # how often findings without an owner in this watcher are looked for
 QUICK_RETURNS = 3  # times that a finding goes straight back behind the gate: a flapping injector, not an odd object
 LONGEST_PAUSE_SECONDS = 600.0
@@ -41,6 +42,7 @@ class Watcher:
         self._desk = desk
         self._on_tick = on_tick
         self._next_sweep = 0.0
+        self._next_ask = 0.0
         self.followed = ""  # position in the trail up to which outcomes were taken in
         self._outcomes: SimpleQueue[AuditRecord] = SimpleQueue()
         self.releaser = Releaser(desk, send)
@@ -72,6 +74,9 @@ class Watcher:
 
     def tick(self) -> None:
         """One round: outcomes, changed objects, expiries, gates, release."""
+        if time.monotonic() >= self._next_ask:
+            self._desk.ledger.ask()
+            self._next_ask = time.monotonic() + ASK_SECONDS
         self._take_outcomes()
         self.looker.look_at_changes()
         self._expire()
