@@ -19,7 +19,7 @@ from tests.workers.conftest import Scene, open_scene
 pytestmark = pytest.mark.timeout(240)
 
 LOGIN = "ada:correct-horse"
-SLOW_MS = 20_000
+SLOW_MS = 12_000
 POLICY = "[gate]\nlatency_seconds = 25\n"  # so that a proof lasts long enough for a hand on a mouse
 
 
