@@ -38,7 +38,7 @@ from remesh.audit_lua import APPEND
 from remesh.chain import LOST, START, Entry, Link, details_of, digest, order
 from remesh.errors import UsageError
 from remesh.models import AuditRecord, Finding, ObjectRef, RecordType, RepairRequest, shortened
-from remesh.redisdb import RedisClient, key_base, trail_translated
+from remesh.redisdb import RedisClient, key_base, server_time, trail_translated
 
 __all__ = [
     "Trail",
@@ -293,8 +293,7 @@ class Trail:
     def now(self) -> datetime:
         """The server's time, which positions are made of. Raises TrailUnavailable."""
         with trail_translated(self._redis, _CANNOT_READ):
-            seconds, micros = self._redis.time()
-        return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
+            return server_time(self._redis)
 
     def _scan(self, start: str) -> Iterator[AuditRecord]:
         for page in self._pages(start, "+"):

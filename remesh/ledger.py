@@ -45,7 +45,7 @@ from remesh.ledger_owed import Owed
 from remesh.ledger_window import Released, Windows, released_of, to_ms, to_time
 from remesh.models import Finding, Outcome
 from remesh.policy import WindowPolicy
-from remesh.redisdb import VISIBILITY_TIMEOUT_SECONDS, RedisClient, key_base, translated
+from remesh.redisdb import VISIBILITY_TIMEOUT_SECONDS, RedisClient, key_base, server_time, translated
 
 DAY = 24 * 3600
 ATTEMPTS_SECONDS = 7 * DAY  # an owner and template that failed so long ago starts anew
@@ -468,8 +468,7 @@ class Ledger(Windows):
 
     def _now(self) -> datetime:
         with translated(self._redis, "cannot read the server's clock"):
-            seconds, micros = self._redis.time()
-        return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
+            return server_time(self._redis)
 
     def _rows(self, key: str, model: type[Row]) -> dict[str, Row]:
         with translated(self._redis, f"cannot read the {key}"):

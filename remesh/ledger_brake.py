@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from remesh.ledger_lua import ANEW, NOW
+from remesh.ledger_window import to_ms
 from remesh.redisdb import RedisClient, translated
 
 BAD_IN_A_ROW: Final = 2
@@ -190,7 +191,7 @@ class Brakes:
         `about` is kept for whoever has to see whether something came in its place: see `lost`.
         `shut_seconds` is how long it is shut at first; each time again doubles that, to ten minutes at most.
         """
-        args = [holder, _ms(FLIGHT_SECONDS), about, *self._limits(shut_seconds)]
+        args = [holder, to_ms(FLIGHT_SECONDS), about, *self._limits(shut_seconds)]
         with translated(self._redis, "cannot ask the brake"):
             code, number = self._take(keys=self._keys(injector_key), args=args)
         return _braked(code, number)
@@ -257,12 +258,12 @@ class Brakes:
         shuts it again. False, and nothing changed, if it is not shut.
         """
         with translated(self._redis, "cannot clear the brake"):
-            args = [_ms(BRAKE_SECONDS), BAD_IN_A_ROW]
+            args = [to_ms(BRAKE_SECONDS), BAD_IN_A_ROW]
             return bool(self._clear(keys=self._keys(injector_key), args=args))
 
     def _limits(self, shut_seconds: float) -> list[Any]:
         pause = max(LEAST_SHUT_SECONDS, min(LONGEST_SHUT_SECONDS, shut_seconds))
-        return [_ms(BRAKE_SECONDS), BAD_IN_A_ROW, _ms(pause), _ms(LONGEST_SHUT_SECONDS)]
+        return [to_ms(BRAKE_SECONDS), BAD_IN_A_ROW, to_ms(pause), to_ms(LONGEST_SHUT_SECONDS)]
 
     def _keys(self, injector_key: str) -> list[str]:
         own = [f"{self._base}{part}:{injector_key}" for part in ("brake", "brake-flight", "brake-lost")]
@@ -271,7 +272,3 @@ class Brakes:
 
 def _braked(code: str, number: str) -> Braked:
     return Braked(str(code), float(number) / (1000 if code == "shut" else 1))
-
-
-def _ms(seconds: float) -> int:
-    return max(1, round(seconds * 1000))

@@ -147,12 +147,6 @@ local function reserve(flight, ends, holder, pods, limit, ttl)
 end
 """
 
-# KEYS: flight, flight-end. ARGV: holder, pods, limit, TTL (a day at most). Returns 1 if there is room.
-RESERVE = """
-if reserve(KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])) then return 1 end
-return 0
-"""
-
 # KEYS: flight, flight-end. ARGV: holder.
 GIVE_BACK = """
 drop(KEYS[1], KEYS[2], ARGV[1])

@@ -56,7 +56,6 @@ class Windows:
         self._redis = redis
         self._base = base
         script = redis.register_script
-        self._reserve = script(lua.NOW + lua.ANEW + lua.FLIGHT + lua.RESERVE)
         self._give_back = script(lua.NOW + lua.ANEW + lua.FLIGHT + lua.GIVE_BACK)
         self._flying = script(lua.NOW + lua.ANEW + lua.FLIGHT + lua.IN_FLIGHT)
         self._admit = script(lua.NOW + lua.ANEW + lua.FLIGHT + lua.ADMIT)
@@ -67,7 +66,9 @@ class Windows:
     ) -> list[Admitted]:
         """Reserve room in the window, number the attempt and note the release of each, up to the first without room.
 
-        What has no room, and all after it, is not in the answer, and nothing of it has changed. A release that stands
+        There is room if all holders together stay within the window, or if nothing else is in flight: a workload larger
+        than the window goes alone. The same holder again replaces its reservation. What has no room, and all after it,
+        is not in the answer, and nothing of it has changed. A release that stands
         already and is not past its deadline is told, and the room stays reserved for it.
         """
         deadline = to_ms(deadline_seconds)
@@ -79,15 +80,6 @@ class Windows:
             args += each
         with translated(self._redis, "cannot release a finding"):
             return [_admitted(told) for told in self._admit(keys=keys, args=args)]
-
-    def reserve(self, injector_key: str, holder: str, pods: int, limit: int, ttl: float) -> bool:
-        """Room for `pods` about to be created through an injector, for `ttl` seconds at most.
-
-        True if all holders together stay within `limit`, or if nothing else is in flight: a workload larger than the
-        window goes alone. The same holder again replaces its reservation.
-        """
-        with translated(self._redis, "cannot reserve room in the window"):
-            return bool(self._reserve(keys=self._flight(injector_key), args=[holder, pods, limit, to_ms(ttl)]))
 
     def release_reservation(self, injector_key: str, holder: str) -> None:
         """The holder's pods were created, or will not be."""

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
@@ -254,6 +255,12 @@ class BrokerReport:
         if abs(self.clock_skew) > CLOCK_SKEW_SECONDS:
             found.append(f"its clock differs from ours by {self.clock_skew:+.0f} s: run a time service on both")
         return tuple(found)
+
+
+def server_time(client: RedisClient) -> datetime:
+    """The server's own clock, aware UTC. Raises redis-py's errors: for use inside `translated`."""
+    seconds, micros = client.time()
+    return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
 
 
 def check_broker(client: RedisClient) -> BrokerReport:

@@ -29,7 +29,7 @@ from remesh.audit import Trail, record
 from remesh.chain import START, Entry, Link, Report, Verifier
 from remesh.errors import UsageError
 from remesh.models import Action, RecordType, Result
-from remesh.redisdb import RedisClient, key_base, translated
+from remesh.redisdb import RedisClient, key_base, server_time, translated
 
 log = logs.get("retention")
 
@@ -320,8 +320,7 @@ class Retention:
 
     def _now(self) -> datetime:
         with translated(self._redis, "cannot ask for the time"):
-            seconds, micros = self._redis.time()
-        return datetime.fromtimestamp(seconds + micros / 1e6, UTC)
+            return server_time(self._redis)
 
 
 def _follow(found: _Chain, fields: dict[str, Any], position: str) -> None:

@@ -5,6 +5,9 @@ from typing import Any
 
 import pytest
 
+ALL_FAULTS = bool(os.environ.get("REMESH_ALL_FAULTS"))
+"""True: also the faults that take long, or that the tests' stand-in for kubelets does not always bear."""
+
 
 def require(reason: str | None) -> None:
     """Go on only if there is no reason not to."""

@@ -8,7 +8,7 @@ pods in that namespace in these very words, so that the controller writes them i
 
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +16,7 @@ from typing import Any, Final
 from remesh.classify import webhook_named
 from remesh.kube.api import Cluster
 from remesh.kube.config import load_access
-from remesh.kube.transport import JSON, READ_SECONDS, KubeClient, Params
+from remesh.kube.transport import KubeClient, Params
 from remesh.profile import MeshProfile
 from remesh.sim import SimCluster
 from remesh.sim import resources as res
@@ -51,31 +51,11 @@ class NotingClient(KubeClient):
         self.tried: list[tuple[str, str]] = []
         self.writes: list[tuple[str, str]] = []
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Params | None = None,
-        body: Mapping[str, Any] | bytes | None = None,
-        content_type: str = JSON,
-        timeout: float = READ_SECONDS,
-        gzip: bool = False,
-        impersonate: str = "",
-    ) -> bytes:
+    def request(self, method: str, path: str, *, params: Params | None = None, **asked: Any) -> bytes:
         writes = method != "GET" and (params or {}).get("dryRun") != "All" and "selfsubject" not in path
         if writes:
             self.tried.append((method, path))
-        answer = super().request(
-            method,
-            path,
-            params=params,
-            body=body,
-            content_type=content_type,
-            timeout=timeout,
-            gzip=gzip,
-            impersonate=impersonate,
-        )
+        answer = super().request(method, path, params=params, **asked)
         if writes:
             self.writes.append((method, path))
         return answer

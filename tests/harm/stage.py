@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from remesh.audit import Trail
 from remesh.kube.api import Cluster
-from remesh.kube.transport import JSON, READ_SECONDS, Params
+from remesh.kube.transport import Params
 from remesh.ledger import Ledger
 from remesh.models import AuditRecord, Outcome, RecordType
 from remesh.policy import Policy
@@ -32,20 +32,8 @@ class MeddlingClient(NotingClient):
         super().__init__(kubeconfig)
         self.meanwhile: Callable[[], Any] = lambda: None
 
-    def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Params | None = None,
-        body: Mapping[str, Any] | bytes | None = None,
-        content_type: str = JSON,
-        timeout: float = READ_SECONDS,
-        gzip: bool = False,
-        impersonate: str = "",
-    ) -> bytes:
-        more: dict[str, Any] = {"content_type": content_type, "timeout": timeout, "gzip": gzip}
-        answer = super().request(method, path, params=params, body=body, impersonate=impersonate, **more)
+    def request(self, method: str, path: str, *, params: Params | None = None, **asked: Any) -> bytes:
+        answer = super().request(method, path, params=params, **asked)
         if method == "POST" and (params or {}).get("dryRun") == "All" and path.endswith("/pods"):
             self.meanwhile()
         return answer

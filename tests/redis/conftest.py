@@ -11,7 +11,9 @@ import pytest
 from remesh.audit import Trail
 from remesh.embedded import EmbeddedRedis
 from remesh.ledger import Ledger
+from remesh.ledger_window import Asked
 from remesh.models import Action, FailureClass, Finding, ObjectRef, RepairRequest
+from remesh.policy import WindowPolicy
 from remesh.redisdb import RedisClient, connect
 from remesh.settings import Settings
 
@@ -102,3 +104,9 @@ def until(state: Callable[[], bool], seconds: float = 10.0) -> None:
     while not state():
         assert time.monotonic() < end, "the state did not come in time"
         time.sleep(0.01)
+
+
+def reserve(ledger: Ledger, injector_key: str, holder: str, pods: int, limit: int, seconds: float) -> bool:
+    """Ask for room in a window of this size, as a release does; True if there was some."""
+    window = WindowPolicy(initial=limit, minimum=1, maximum=limit)
+    return bool(ledger.admit(injector_key, [Asked(holder, "task-", pods)], seconds, window))

@@ -11,7 +11,7 @@ from remesh.ledger_window import Admitted, Asked
 from remesh.models import Outcome, Result
 from remesh.policy import WindowPolicy
 from remesh.redisdb import VISIBILITY_TIMEOUT_SECONDS, RedisClient, connect_url
-from tests.redis.conftest import AT, finding, until
+from tests.redis.conftest import AT, finding, reserve, until
 
 BASE = "remesh:{test}:"
 WINDOW = WindowPolicy(initial=8, minimum=2, maximum=64)
@@ -229,44 +229,44 @@ def test_a_value_of_another_version_is_as_good_as_none(redis: RedisClient, ledge
 
 
 def test_reservations_add_up_to_the_limit(ledger: Ledger) -> None:
-    assert ledger.reserve(INJECTOR, "f-1", 6, 10, 60)
-    assert not ledger.reserve(INJECTOR, "f-2", 5, 10, 60)
-    assert ledger.reserve(INJECTOR, "f-3", 4, 10, 60)
+    assert reserve(ledger, INJECTOR, "f-1", 6, 10, 60)
+    assert not reserve(ledger, INJECTOR, "f-2", 5, 10, 60)
+    assert reserve(ledger, INJECTOR, "f-3", 4, 10, 60)
     assert ledger.in_flight(INJECTOR) == 10
-    assert ledger.reserve("other/injector", "f-2", 5, 10, 60)
+    assert reserve(ledger, "other/injector", "f-2", 5, 10, 60)
     ledger.release_reservation(INJECTOR, "f-1")
     assert ledger.in_flight(INJECTOR) == 4
-    assert ledger.reserve(INJECTOR, "f-2", 5, 10, 60)
+    assert reserve(ledger, INJECTOR, "f-2", 5, 10, 60)
 
 
 def test_the_same_holder_replaces_its_reservation(ledger: Ledger) -> None:
-    assert ledger.reserve(INJECTOR, "f-1", 6, 10, 60)
-    assert ledger.reserve(INJECTOR, "f-1", 8, 10, 60)
+    assert reserve(ledger, INJECTOR, "f-1", 6, 10, 60)
+    assert reserve(ledger, INJECTOR, "f-1", 8, 10, 60)
     assert ledger.in_flight(INJECTOR) == 8
 
 
 def test_a_workload_larger_than_the_window_goes_alone(ledger: Ledger) -> None:
-    assert ledger.reserve(INJECTOR, "f-1", 500, 10, 60)
-    assert not ledger.reserve(INJECTOR, "f-2", 1, 10, 60)
+    assert reserve(ledger, INJECTOR, "f-1", 500, 10, 60)
+    assert not reserve(ledger, INJECTOR, "f-2", 1, 10, 60)
     ledger.release_reservation(INJECTOR, "f-1")
-    assert ledger.reserve(INJECTOR, "f-2", 1, 10, 60)
-    assert not ledger.reserve(INJECTOR, "f-1", 500, 10, 60)
+    assert reserve(ledger, INJECTOR, "f-2", 1, 10, 60)
+    assert not reserve(ledger, INJECTOR, "f-1", 500, 10, 60)
 
 
 def test_the_room_of_a_dead_holder_comes_back(redis: RedisClient, ledger: Ledger) -> None:
-    assert ledger.reserve(INJECTOR, "f-1", 10, 10, 0.02)
-    until(lambda: ledger.reserve(INJECTOR, "f-2", 10, 10, 60))
+    assert reserve(ledger, INJECTOR, "f-1", 10, 10, 0.02)
+    until(lambda: reserve(ledger, INJECTOR, "f-2", 10, 10, 60))
     assert ledger.in_flight(INJECTOR) == 10
     assert set(redis.hkeys(f"{BASE}flight:{INJECTOR}")) == {"f-2", ""}
     assert 0 < int(redis.pttl(f"{BASE}flight:{INJECTOR}")) <= 60_000
 
 
 def test_the_sum_of_the_window_is_made_anew_if_it_was_lost(redis: RedisClient, ledger: Ledger) -> None:
-    assert ledger.reserve(INJECTOR, "f-1", 3, 10, 60)
-    assert ledger.reserve(INJECTOR, "f-2", 4, 10, 60)
+    assert reserve(ledger, INJECTOR, "f-1", 3, 10, 60)
+    assert reserve(ledger, INJECTOR, "f-2", 4, 10, 60)
     redis.hdel(f"{BASE}flight:{INJECTOR}", "")
     assert ledger.in_flight(INJECTOR) == 7
-    assert not ledger.reserve(INJECTOR, "f-3", 4, 10, 60)
+    assert not reserve(ledger, INJECTOR, "f-3", 4, 10, 60)
     ledger.release_reservation(INJECTOR, "f-1")
     ledger.release_reservation(INJECTOR, "f-1")
     assert ledger.in_flight(INJECTOR) == 4
@@ -318,8 +318,8 @@ def test_to_begin_a_finding_tells_what_is_known_of_it(ledger: Ledger) -> None:
 
 
 def test_a_short_reservation_does_not_shorten_a_long_one(ledger: Ledger) -> None:
-    assert ledger.reserve(INJECTOR, "long", 3, 10, 60)
-    assert ledger.reserve(INJECTOR, "short", 3, 10, 0.02)
+    assert reserve(ledger, INJECTOR, "long", 3, 10, 60)
+    assert reserve(ledger, INJECTOR, "short", 3, 10, 0.02)
     until(lambda: ledger.in_flight(INJECTOR) == 3)
     assert ledger.in_flight(INJECTOR) == 3
 
@@ -327,7 +327,7 @@ def test_a_short_reservation_does_not_shorten_a_long_one(ledger: Ledger) -> None
 def test_reservations_at_the_same_time_never_exceed_the_limit(real: RedisClient) -> None:
     ledger = Ledger(real, "test")
     with ThreadPoolExecutor(16) as watchers:
-        answers = list(watchers.map(lambda number: ledger.reserve(INJECTOR, f"f-{number}", 3, 20, 60), range(64)))
+        answers = list(watchers.map(lambda number: reserve(ledger, INJECTOR, f"f-{number}", 3, 20, 60), range(64)))
     assert answers.count(True) == 6
     assert ledger.in_flight(INJECTOR) == 18
 
@@ -409,7 +409,7 @@ def test_every_key_but_the_three_shared_tables_has_an_end(redis: RedisClient, le
     ledger.lease("u1", 30)
     ledger.record_failure("u1", "t1", "bare")
     ledger.quarantine("u1", "t1", {})
-    ledger.reserve(INJECTOR, "f-1", 1, 10, 60)
+    reserve(ledger, INJECTOR, "f-1", 1, 10, 60)
     ledger.window_feedback(INJECTOR, True, WINDOW)
     ledger.set_gate(INJECTOR, GateState(open=True, since=AT))
     keys = [str(key) for key in redis.keys("*")]

@@ -4,7 +4,6 @@ That no pod is evicted twice, that records stay in order or the trail says why, 
 come to where it was, is what `Story` looks at in each of these.
 """
 
-import os
 import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -14,7 +13,7 @@ import pytest
 
 from remesh.sim import SimCluster
 from remesh.testbed import InjectorWear
-from tests.needs import need
+from tests.needs import ALL_FAULTS, need
 from tests.reliability.clocks import DAY, HOUR, MINUTE, WallClock, built
 from tests.reliability.proxy import FaultyProxy
 from tests.reliability.story import Story, told
@@ -23,9 +22,6 @@ from tests.stack import wait_until
 from watcher.trailkeeper import CHECK_SECONDS, CLOCK_JUMPED
 
 pytestmark = pytest.mark.timeout(280)
-
-ALL = bool(os.environ.get("REMESH_ALL_FAULTS"))
-"""Also what others here show nearly as well: half a minute each."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +65,7 @@ def times_are_right(story: Story) -> bool:
     return max(off) < 10 * MINUTE
 
 
-@pytest.mark.parametrize("seconds", [DAY, -DAY][not ALL :], ids=["forward", "back"][not ALL :])
+@pytest.mark.parametrize("seconds", [DAY, -DAY][not ALL_FAULTS :], ids=["forward", "back"][not ALL_FAULTS :])
 def test_the_clock_of_the_watchers_host_is_set_by_a_day(
     story: Story, library: Path, tmp_path: Path, seconds: float
 ) -> None:
@@ -81,7 +77,7 @@ def test_the_clock_of_the_watchers_host_is_set_by_a_day(
     assert times_are_right(story)
 
 
-@pytest.mark.parametrize("seconds", [DAY, -DAY][not ALL :], ids=["forward", "back"][not ALL :])
+@pytest.mark.parametrize("seconds", [DAY, -DAY][not ALL_FAULTS :], ids=["forward", "back"][not ALL_FAULTS :])
 def test_the_clock_of_a_workers_host_is_set_by_a_day_in_the_middle_of_repairs(
     story: Story, library: Path, tmp_path: Path, seconds: float
 ) -> None:
@@ -95,8 +91,8 @@ def test_the_clock_of_a_workers_host_is_set_by_a_day_in_the_middle_of_repairs(
 
 @pytest.mark.parametrize(
     "seconds",
-    [10 * MINUTE, DAY, -DAY][not ALL :],
-    ids=["minutes forward", "a day forward", "a day back"][not ALL :],
+    [10 * MINUTE, DAY, -DAY][not ALL_FAULTS :],
+    ids=["minutes forward", "a day forward", "a day back"][not ALL_FAULTS :],
 )
 def test_the_clock_of_redis_host_is_set_in_the_middle_of_repairs(
     story: Story, library: Path, tmp_path: Path, seconds: float
@@ -125,7 +121,7 @@ def test_hosts_whose_clocks_differ_by_hours_and_days_from_the_start(
     assert times_are_right(story)
 
 
-@pytest.mark.parametrize("seconds", [HOUR, -HOUR][not ALL :], ids=["forward", "back"][not ALL :])
+@pytest.mark.parametrize("seconds", [HOUR, -HOUR][not ALL_FAULTS :], ids=["forward", "back"][not ALL_FAULTS :])
 def test_the_clock_of_the_api_server_is_set_by_an_hour(story: Story, tmp_path: Path, seconds: float) -> None:
     proxy = FaultyProxy(story.bed.kubeconfig, tmp_path)
     story.stack.settings_extra["REMESH_KUBECONFIG"] = str(proxy.kubeconfig)

@@ -1,6 +1,5 @@
 """The parts around remesh fail in the middle of an incident: it ends as it should, and nobody is hurt on the way."""
 
-import os
 import signal
 import subprocess
 import time
@@ -16,6 +15,7 @@ from remesh.embedded import socket_path
 from remesh.sim import SimCluster
 from remesh.testbed import Fault, InjectorWear
 from tests.cluster.cluster import RealCluster
+from tests.needs import ALL_FAULTS
 from tests.reliability.cable import Cable
 from tests.reliability.proxy import FaultyProxy, Mood
 from tests.reliability.story import BudgetWatch, Story, told
@@ -198,7 +198,7 @@ def test_asked_to_end_in_the_middle_of_repairs_a_worker_hands_them_on(story: Sto
 
 # While kwok does not hold the leases of its nodes, it makes none of their pods Ready. After the API server was killed,
 # that lasts for minutes now and then (seen in 0.8.0), so that part is played by hand, with REMESH_ALL_FAULTS=1.
-PARTS = ["etcd", "kube-controller-manager", *(["kube-apiserver"] if os.environ.get("REMESH_ALL_FAULTS") else [])]
+PARTS = ["etcd", "kube-controller-manager", *(["kube-apiserver"] if ALL_FAULTS else [])]
 
 
 @pytest.mark.real

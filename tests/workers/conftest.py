@@ -9,10 +9,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import fakeredis
 import pytest
 from celery import Celery
 
 from remesh import queue
+from remesh.ledger import Ledger
 from remesh.models import Action, FailureClass, ObjectRef, Outcome, RecordType, RepairRequest, finding_id
 from remesh.testbed import Fault, TestBed
 from tests.client import Client
@@ -139,3 +141,10 @@ def open_scene(bed: TestBed, folder: Path) -> Iterator[Scene]:
         bed.heal()
         client.delete_workloads(namespace)
         client.close()
+
+
+@pytest.fixture
+def ledger() -> Iterator[Ledger]:
+    redis = fakeredis.FakeRedis(decode_responses=True)
+    yield Ledger(redis, "test")
+    redis.close()

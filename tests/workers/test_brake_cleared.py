@@ -1,25 +1,22 @@
 """A brake that a person clears: it opens at once, for one pod, and the first that does not come back shuts it again."""
 
-from collections.abc import Iterator
-
-import fakeredis
-import pytest
-
 from remesh.ledger import Ledger
 from remesh.policy import WindowPolicy
 from tests.workers import recreate_doubles as d
-from tests.workers.test_brake import KEY, find_all, let_the_time_pass, of_owners, pending_for_good, take, tell
+from tests.workers.test_brake import (
+    KEY,
+    find_all,
+    let_the_time_pass,
+    of_owners,
+    pending_for_good,
+    take,
+    tell,
+    two_lost_one_on_its_way,
+)
 from workers.recreate_lost import whose
 from workers.repair import repair
 
 WINDOW = WindowPolicy()
-
-
-@pytest.fixture
-def ledger() -> Iterator[Ledger]:
-    redis = fakeredis.FakeRedis(decode_responses=True)
-    yield Ledger(redis, "test")
-    redis.close()
 
 
 def shut(ledger: Ledger) -> None:
@@ -90,12 +87,7 @@ def test_a_brake_cleared_too_early_is_shut_again_by_the_first_that_fails_and_for
 
 
 def test_what_was_on_its_way_has_to_end_before_another_goes(ledger: Ledger) -> None:
-    take(ledger, "first")
-    tell(ledger, "first", good=True)
-    for holder in "abc":
-        take(ledger, holder)
-    for holder in "ab":
-        tell(ledger, holder, good=False)
+    two_lost_one_on_its_way(ledger)
     assert ledger.brakes.all_shut()[0].in_flight == 1
     ledger.clear_brake(KEY, WINDOW)
     assert take(ledger, "d") == "canary"

@@ -8,6 +8,7 @@ import pytest
 from remesh.errors import ClusterUnreachable, Conflict, Forbidden, NotFound, Rejected, Throttled
 from remesh.models import ObjectRef, RecordType, Result
 from remesh.objects import Container, LabelSelector, OwnerReference, Pod, PodTemplate, Workload
+from tests.redis.conftest import reserve
 from tests.workers import recreate_doubles as d
 from tests.workers.doubles import FINDING, REFUSED
 from workers.repair import repair
@@ -793,7 +794,7 @@ def test_each_of_two_evictions_has_a_replacement_of_its_own(world: d.PodWorld) -
 
 def test_the_window_learns_from_a_replacement_and_its_room_is_given_back(world: d.PodWorld) -> None:
     key = "linkerd/linkerd-proxy-injector"
-    world.ledger.reserve(key, FINDING, 1, 32, 60)
+    reserve(world.ledger, key, FINDING, 1, 32, 60)
 
     repair(d.a_request(), world.ctx)
 

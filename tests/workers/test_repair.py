@@ -9,6 +9,7 @@ from remesh.errors import ClusterUnreachable, Conflict, Forbidden, NotFound, Rej
 from remesh.kube.probe import ProbeResult
 from remesh.models import RecordType, Result
 from remesh.policy import Mode, Policy, RepairPolicy
+from tests.redis.conftest import reserve
 from tests.workers import doubles as d
 from workers import context, nudge
 from workers.repair import repair
@@ -430,7 +431,7 @@ def test_a_finding_that_stands_in_the_trail_is_not_too_young(world: d.World) -> 
 
 def test_the_window_learns_from_pods_that_came_and_its_room_is_given_back(world: d.World) -> None:
     key = "linkerd/linkerd-proxy-injector"
-    world.ledger.reserve(key, d.FINDING, 3, 32, 60)
+    reserve(world.ledger, key, d.FINDING, 3, 32, 60)
 
     repair(d.a_request(), world.ctx)
 
