@@ -8,6 +8,7 @@ import pytest
 
 from remesh.sim import SimCluster
 from remesh.testbed import InjectorWear
+from tests.again import EXIT_STATUS
 from tests.order import arranged
 from tests.wears import CONTROLLER_QPS, WEBHOOK_TIMEOUT_SECONDS
 
@@ -38,6 +39,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section(f"not run here: {reasons.total()} tests")
     for reason, count in reasons.most_common():
         terminalreporter.line(f"{count} skipped: {reason}")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Keep how the session ended, for `tests.again`."""
+    if not hasattr(session.config, "workerinput"):
+        session.config.cache.set(EXIT_STATUS, int(exitstatus))
 
 
 def reason_of(report: pytest.TestReport) -> str:

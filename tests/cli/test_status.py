@@ -166,7 +166,12 @@ def test_an_incident_from_its_gate_to_its_end(
     def document() -> Any:
         return json.loads(remesh("status", "-o", "json").out)
 
-    waiting = wait_until(lambda: (found := document())["repairs"]["waiting"] == 3 and found, "three that wait")
+    def all_wait() -> Any:
+        """The findings are in the ledger a moment before their gate is."""
+        found = document()
+        return found if found["repairs"]["waiting"] == 3 and found["gates"] else None
+
+    waiting = wait_until(all_wait, "three that wait")
     (gate,) = waiting["gates"]
     assert (gate["open"], gate["brake_seconds"]) == (False, 0.0)
     assert waiting["repairs"]["eta_unknown"] == "the gate is closed"

@@ -104,7 +104,7 @@ def test_flower_shows_the_tasks_that_went_over_rabbitmq(
     stuck(client, namespace, ["web"])
     main_job.start_all(stack)
     main_job.waiting(stack, 1)
-    main_job.long_in_backoff(client, namespace, "web", 11.0)
+    main_job.long_in_backoff(client, namespace, "web")
     bed.heal()
     assert main_job.outcome_of(stack, "web") == "healed"
 
@@ -126,7 +126,7 @@ def test_rabbitmq_restarted_in_the_middle_loses_nothing(
     stack.policy(main_job.QUICK)
     watcher = stack.start_watcher()
     main_job.waiting(stack, len(names))
-    main_job.long_in_backoff(client, namespace, names[-1], 11.0)  # or Kubernetes heals all before the gate opens
+    main_job.long_in_backoff(client, namespace, names[-1])  # or Kubernetes heals all before the gate opens
     bed.heal()
     watcher.wait_for(": released ")  # and no worker yet: its task waits in the queue
     rabbit.stop()
@@ -150,6 +150,7 @@ def test_rabbitmq_does_not_let_a_person_wait_for_the_background(rabbit: RabbitMQ
                 wait_until(lambda: len(_lines(tmp_path)) == 1, "the first task to run", 90)
                 assert queue_lengths(redispy.Redis(), settings) == {ON_DEMAND: 0, BACKGROUND: 199}
                 send(app, person)
+                wait_until(lambda: _received(tmp_path) == 2, "the person's task to be with the worker")
                 (tmp_path / "go").touch()
                 wait_until(lambda: person.finding_id in _lines(tmp_path), "the person's task to run", 90)
             finally:
@@ -166,9 +167,15 @@ def _worker(settings: Settings, folder: Path) -> "subprocess.Popen[bytes]":
         "REMESH_CLUSTER": settings.cluster,
         "REMESH_TEST_FOLDER": str(folder),
     }
-    command = [sys.executable, "-m", "celery", "-A", "tests.redis.worker_app", "worker", "--concurrency", "1"]
+    command = [sys.executable, "-m", "celery", "-A", "tests.redis.worker_app", "worker"]
+    command += ["--concurrency", "1", "--loglevel", "info"]
     with (folder / "worker.log").open("wb") as log:
         return subprocess.Popen(command, cwd=ROOT, env=env, stdout=log, stderr=log)
+
+
+def _received(folder: Path) -> int:
+    """How many tasks the broker has given to the worker."""
+    return (folder / "worker.log").read_text(encoding="utf-8").count(" received")
 
 
 def _lines(folder: Path) -> list[str]:
@@ -325,7 +332,7 @@ def test_a_failover_in_the_middle_of_an_incident_repairs_nothing_twice(
         names = [f"web-{number}" for number in range(4)]
         bed.inject_fault(Fault.KILLED)
         stuck(client, namespace, names)
-        stack.policy(NARROW + "[repair]\nrelease_deadline_seconds = 10.0\nverify_seconds = 5.0\n")
+        stack.policy(NARROW)
         worker, watcher = stack.start_worker(), stack.start_watcher()
         main_job.waiting(stack, len(names))
         # Kubernetes' own next retries, at 164 s, are over a minute away: longer than failover and deadline together.

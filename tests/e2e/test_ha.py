@@ -19,8 +19,13 @@ from tests.stack import Process, Stack, free_port, types, wait_until
 from tests.wears import CONTROLLER_QPS, WEBHOOK_TIMEOUT_SECONDS
 from watcher.shard import Shard
 
-# Little fits through at a time, so that a leader's end falls into the middle of the incident.
-NARROW = QUICK + "[window]\ninitial = 2\nminimum = 2\nmaximum = 2\n"
+# Little fits through at a time, so that a leader's end falls into the middle of the incident. What it released and
+# could not queue any more is released again after seconds, not minutes.
+NARROW = (
+    QUICK
+    + "[window]\ninitial = 2\nminimum = 2\nmaximum = 2\n"
+    + "[repair]\nrelease_deadline_seconds = 12.0\nverify_seconds = 8.0\n"
+)
 SHORT = {"DURATION": 3, "RENEW_DEADLINE": 2, "RETRY": 1}
 LONG = {"DURATION": 3000, "RENEW_DEADLINE": 2000, "RETRY": 1}
 
@@ -83,7 +88,7 @@ def test_a_leader_killed_in_the_middle_of_an_incident_leaves_no_trace(
     stack.start_worker()
     leader, standby = pair(stack, namespace, SHORT)
     waiting(stack, len(names))
-    long_in_backoff(client, namespace, names[-1], 11.0)
+    long_in_backoff(client, namespace, names[-1])
 
     bed.heal()
     leader.wait_for(": released ")  # its task is in the queue; others wait for room in the window
@@ -127,7 +132,7 @@ def test_a_leader_that_slept_through_its_lease_releases_nothing_more(
     waiting(stack, len(names))
     leader.freeze()
     standby.wait_for("leading")
-    long_in_backoff(client, namespace, names[-1], 11.0)
+    long_in_backoff(client, namespace, names[-1])
     bed.heal()
     wait_until(lambda: stack.records(types=[RecordType.RELEASE]), "the new leader to release")
     leader.thaw()

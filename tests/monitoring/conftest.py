@@ -40,7 +40,7 @@ class Incident:
         break_and_deploy(self.bed, self.client, self.namespace, list(self.names))
         self._seen(f"sum(remesh_gate_waiting_findings) == {len(self.names)}")
         self._seen('remesh_gate_status{status="closed"} == 1')
-        long_in_backoff(self.client, self.namespace, self.names[0], 13.0)
+        long_in_backoff(self.client, self.namespace, self.names[0], 24.0)
         self.pending = self.prometheus.api("alerts")["alerts"]
         self.bed.heal()
         self.client.wait_healed(self.namespace, self.bed.wear.sidecar, 2 * len(self.names))
