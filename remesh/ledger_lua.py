@@ -147,8 +147,11 @@ local function reserve(flight, ends, holder, pods, limit, ttl)
 end
 """
 
-# KEYS: flight, flight-end. ARGV: holder.
+# What an earlier attempt gives back late is a later one's by now.
+# KEYS: flight, flight-end, attempt. ARGV: holder, number of the attempt that ends (0: whichever it is).
 GIVE_BACK = """
+local mine = tonumber(ARGV[2])
+if mine > 0 and tonumber(redis.call('GET', KEYS[3]) or '0') > mine then return 0 end
 drop(KEYS[1], KEYS[2], ARGV[1])
 return 1
 """

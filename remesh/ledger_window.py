@@ -81,10 +81,11 @@ class Windows:
         with translated(self._redis, "cannot release a finding"):
             return [_admitted(told) for told in self._admit(keys=keys, args=args)]
 
-    def release_reservation(self, injector_key: str, holder: str) -> None:
-        """The holder's pods were created, or will not be."""
+    def release_reservation(self, injector_key: str, finding_id: str, attempt: int = 0) -> None:
+        """The finding's pods were created, or will not be. With `attempt`: not if a later one was admitted since."""
+        keys = [*self._flight(injector_key), self._key("attempt", finding_id)]
         with translated(self._redis, "cannot give room in the window back"):
-            self._give_back(keys=self._flight(injector_key), args=[holder])
+            self._give_back(keys=keys, args=[finding_id, attempt])
 
     def in_flight(self, injector_key: str) -> int:
         """Pods now reserved for by all holders."""

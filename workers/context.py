@@ -170,8 +170,8 @@ class LedgerPort(Protocol):
     def set_outcome(self, outcome: Outcome) -> None:
         """Keep the last outcome."""
 
-    def release_reservation(self, injector_key: str, holder: str) -> None:
-        """Give room in the window back."""
+    def release_reservation(self, injector_key: str, finding_id: str, attempt: int = 0) -> None:
+        """Give room in the window back, unless it is a later attempt's by now."""
 
     def window_feedback(self, injector_key: str, ok: bool, window: WindowPolicy, pods: int = 1) -> int:
         """Tell the window how admission went."""

@@ -117,7 +117,7 @@ class Ending:
         if outcome.result in (Result.HEALED, Result.INJECTED) and self.template_hash and not unproven:
             ledger.record_success(self.account, self.template_hash)
         if self.injector_key:
-            ledger.release_reservation(self.injector_key, outcome.finding_id)
+            ledger.release_reservation(self.injector_key, outcome.finding_id, self._request.attempt)
 
     def _tell_window(self, outcome: Outcome) -> None:
         worked = False if _unproven(self._request, outcome) else injector_worked(outcome)

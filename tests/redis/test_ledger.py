@@ -261,6 +261,17 @@ def test_the_room_of_a_dead_holder_comes_back(redis: RedisClient, ledger: Ledger
     assert 0 < int(redis.pttl(f"{BASE}flight:{INJECTOR}")) <= 60_000
 
 
+def test_what_an_earlier_attempt_gives_back_late_is_kept_for_the_later_one(ledger: Ledger) -> None:
+    """A worker writes the outcome first; the watcher may have read it and released anew before the room comes back."""
+    assert reserve(ledger, INJECTOR, "f-1", 6, 10, 60)
+    ledger.clear_released("f-1")
+    assert reserve(ledger, INJECTOR, "f-1", 6, 10, 60)
+    ledger.release_reservation(INJECTOR, "f-1", 1)
+    assert ledger.in_flight(INJECTOR) == 6
+    ledger.release_reservation(INJECTOR, "f-1", 2)
+    assert ledger.in_flight(INJECTOR) == 0
+
+
 def test_the_sum_of_the_window_is_made_anew_if_it_was_lost(redis: RedisClient, ledger: Ledger) -> None:
     assert reserve(ledger, INJECTOR, "f-1", 3, 10, 60)
     assert reserve(ledger, INJECTOR, "f-2", 4, 10, 60)
