@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Keep how the session ended, for `tests.again`."""
-    if not hasattr(session.config, "workerinput"):
+    if not hasattr(session.config, "workerinput") and hasattr(session.config, "cache"):
         session.config.cache.set(EXIT_STATUS, int(exitstatus))
 
 

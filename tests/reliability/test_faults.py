@@ -15,7 +15,6 @@ from remesh.embedded import socket_path
 from remesh.sim import SimCluster
 from remesh.testbed import Fault, InjectorWear
 from tests.cluster.cluster import RealCluster
-from tests.needs import ALL_FAULTS
 from tests.reliability.cable import Cable
 from tests.reliability.proxy import FaultyProxy, Mood
 from tests.reliability.story import BudgetWatch, Story, told
@@ -196,13 +195,8 @@ def test_asked_to_end_in_the_middle_of_repairs_a_worker_hands_them_on(story: Sto
 # The real control plane
 
 
-# While kwok does not hold the leases of its nodes, it makes none of their pods Ready. After the API server was killed,
-# that lasts for minutes now and then (seen in 0.8.0), so that part is played by hand, with REMESH_ALL_FAULTS=1.
-PARTS = ["etcd", "kube-controller-manager", *(["kube-apiserver"] if ALL_FAULTS else [])]
-
-
 @pytest.mark.real
-@pytest.mark.parametrize("component", PARTS)
+@pytest.mark.parametrize("component", ["etcd", "kube-controller-manager", "kube-apiserver"])
 def test_a_part_of_the_control_plane_is_killed_and_comes_back(
     real_cluster: RealCluster, tmp_path: Path, component: str
 ) -> None:
