@@ -34,7 +34,8 @@ class WorkQueue:
     _ready: deque[Key] = field(default_factory=deque)
     _dirty: set[Key] = field(default_factory=set)
     _processing: set[Key] = field(default_factory=set)
-    _delayed: list[tuple[float, Key]] = field(default_factory=list)
+    _delayed: list[tuple[float, Key]] = field(default_factory=list)  # a heap; one that is not in `_due` is outdated
+    _due: dict[Key, float] = field(default_factory=dict)
     _failures: dict[Key, int] = field(default_factory=dict)
     _tokens: float = _BUCKET_BURST
     _tokens_at: float = field(default_factory=time.monotonic)
@@ -56,7 +57,14 @@ class WorkQueue:
     def add_after(self, key: Key, seconds: float) -> None:
         """Add a key later."""
         with self._cond:
-            heapq.heappush(self._delayed, (time.monotonic() + seconds, key))
+            self._wait(key, seconds)
+
+    def _wait(self, key: Key, seconds: float) -> None:
+        """A key waits once, for the earliest of its times, as in client-go's delaying queue."""
+        at = time.monotonic() + seconds
+        if at < self._due.get(key, float("inf")):
+            self._due[key] = at
+            heapq.heappush(self._delayed, (at, key))
             self._cond.notify()
 
     def retry(self, key: Key) -> None:
@@ -67,8 +75,7 @@ class WorkQueue:
             wait = min(self.back_off.first * 2 ** min(failures, 60), self.back_off.longest)
             if self.back_off.bucket:
                 wait = max(wait, self._reserve())
-            heapq.heappush(self._delayed, (time.monotonic() + wait, key))
-            self._cond.notify()
+            self._wait(key, wait)
 
     def _reserve(self) -> float:
         now = time.monotonic()
@@ -80,7 +87,7 @@ class WorkQueue:
     def waiting_seconds(self, key: Key) -> float:
         """How long the back-off of a key still lasts; 0 when it is not waiting."""
         with self._cond:
-            return max((at - time.monotonic() for at, waiting in self._delayed if waiting == key), default=0.0)
+            return self._due[key] - time.monotonic() if key in self._due else 0.0
 
     def forget(self, key: Key) -> None:
         """The key has succeeded: its next failure is its first."""
@@ -104,7 +111,10 @@ class WorkQueue:
     def _promote(self) -> None:
         now = time.monotonic()
         while self._delayed and self._delayed[0][0] <= now:
-            self._add(heapq.heappop(self._delayed)[1])
+            at, key = heapq.heappop(self._delayed)
+            if self._due.get(key) == at:
+                del self._due[key]
+                self._add(key)
 
     def _until_next(self) -> float | None:
         return max(0.0, self._delayed[0][0] - time.monotonic()) if self._delayed else None

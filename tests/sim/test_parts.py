@@ -145,6 +145,16 @@ def test_added_key_does_not_wait_for_its_back_off() -> None:
     assert taken(queue) == KEY
 
 
+def test_a_key_waits_once_for_the_earliest_of_its_times() -> None:
+    """With two waits of the same key at once, each would bring forth another, and the pauses would not double any more."""
+    queue = WorkQueue()
+    queue.add_after(KEY, 0.05)
+    queue.add_after(KEY, 0.01)
+    queue.add_after(KEY, 0.03)
+    queue.add_after(("shop", "later"), 0.1)
+    assert [taken(queue), taken(queue)] == [KEY, ("shop", "later")]
+
+
 def test_all_keys_share_ten_retries_a_second_after_a_hundred() -> None:
     queue = WorkQueue(BackOff(first=0.0, longest=0.0))
     for number in range(120):
