@@ -146,7 +146,7 @@ def test_added_key_does_not_wait_for_its_back_off() -> None:
 
 
 def test_a_key_waits_once_for_the_earliest_of_its_times() -> None:
-    """With two waits of the same key at once, each would bring forth another, and the pauses would not double any more."""
+    """With two waits of one key at once, each would bring forth another, and the pauses would not double any more."""
     queue = WorkQueue()
     queue.add_after(KEY, 0.05)
     queue.add_after(KEY, 0.01)
