@@ -45,9 +45,9 @@ class Nodes:
         for name in sorted(self._lost):
             self._set_node_ready(name, "True", "KubeletReady", "kubelet is posting ready status")
             self._label(name, KEPT_VALUE)
-            self._set_pods_ready(name, "True")
             self._lost.discard(name)
             wait_for(partial(self._is_usable, name), f"{name} to be back", timeout=READY_SECONDS)
+            self._set_pods_ready(name, "True")
 
     def _all_ready(self) -> bool:
         return all(condition(node, "Ready").get("status") == "True" for node in self._api.items(NODES))
@@ -67,6 +67,10 @@ class Nodes:
             "message": message,
             "lastTransitionTime": _now(),
         }
+        if (
+            status == "True"
+        ):  # or the node lifecycle controller goes by the last heartbeat from before, and gives it up again
+            ready["lastHeartbeatTime"] = _now()
         self._api.patch(f"{NODES}/{name}/status", {"status": {"conditions": [ready]}}, kind="strategic")
 
     def _set_pods_ready(self, node: str, status: str) -> None:
