@@ -13,6 +13,9 @@ from remesh.testbed import InjectorWear
 WEBHOOK_TIMEOUT_SECONDS = 2
 # Ten times the default, so that a Deployment of 1000 takes seconds and not a minute.
 CONTROLLER_QPS = 200
+# The pauses double from 5 ms: a controller tries 20.5 s after the first failure, and then not before 41 s. In between a
+# nudge is what makes it try, even where gate and worker are late on a busy machine.
+IN_BACK_OFF_SECONDS = 21.5
 
 
 def expression(key: str, operator: str, *values: str) -> dict[str, Any]:

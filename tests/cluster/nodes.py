@@ -60,17 +60,17 @@ class Nodes:
         self._api.patch(f"{NODES}/{name}", {"metadata": {"labels": {KEPT_LABEL: value}}})
 
     def _set_node_ready(self, name: str, status: str, reason: str, message: str) -> None:
+        now = _now()
         ready = {
             "type": "Ready",
             "status": status,
             "reason": reason,
             "message": message,
-            "lastTransitionTime": _now(),
+            "lastTransitionTime": now,
         }
-        if (
-            status == "True"
-        ):  # or the node lifecycle controller goes by the last heartbeat from before, and gives it up again
-            ready["lastHeartbeatTime"] = _now()
+        if status == "True":
+            # Or the node lifecycle controller goes by the last heartbeat from before, and gives it up again.
+            ready["lastHeartbeatTime"] = now
         self._api.patch(f"{NODES}/{name}/status", {"status": {"conditions": [ready]}}, kind="strategic")
 
     def _set_pods_ready(self, node: str, status: str) -> None:

@@ -9,16 +9,13 @@ from remesh.testbed import Fault, TestBed
 from tests.client import Client
 from tests.cluster import workloads as w
 from tests.stack import Stack, types, wait_until
+from tests.wears import IN_BACK_OFF_SECONDS
 
 QUICK = """
 [detection]
 silent_seconds = 5.0
 no_condition_seconds = 3.0
 """
-
-# The pauses double from 5 ms: a controller tries 20.5 s after the first failure, and then not before 41 s. In between a
-# nudge is what makes it try, even where gate and worker are late on a busy machine.
-IN_BACK_OFF_SECONDS = 21.5
 
 pytestmark = pytest.mark.timeout(240)
 

@@ -26,11 +26,11 @@ from tests.client import Client
 from tests.cluster import workloads as w
 from tests.cluster.errors import ApiError
 from tests.stack import Stack, wait_until
+from tests.wears import IN_BACK_OFF_SECONDS
 from watcher.trailkeeper import CLOCK_JUMPED
 
 WEB, WEB_BARE, MIN_WEB = 4, 2, 3
 BUDGET = "web-stays"
-IN_BACK_OFF_SECONDS = 21.5
 OPTED_OUT = {"linkerd.io/inject": "disabled"}  # the test beds wear Linkerd's clothes unless told otherwise
 
 # What a run waits for when a process died, shortened: a release without outcome is released again after this long.
@@ -88,11 +88,7 @@ class Story:
         self.stack.policy(POLICY.format(namespace=ns))
 
     def heal(self) -> None:
-        """The injector is back, while the refused ones' controllers are in a pause of twenty seconds.
-
-        Their back-off doubles from 5 ms: they try after 20.5 s, and then not before 41 s. In between a nudge is what
-        makes them try.
-        """
+        """The injector is back, while the refused ones' controllers are in a pause of twenty seconds."""
         wait_until(lambda: time.monotonic() > self.refused_at + IN_BACK_OFF_SECONDS, "a long pause of the controllers")
         self.bed.heal()
 
