@@ -19,6 +19,7 @@ ALL = {
     "synced": "150,000 pods, 30,000 ReplicaSets, 5,000 nodes until the watcher has synced",
     "latency": "from a failure's commit to its finding, beside a loop that polls",
     "tasks": "from finding to started task, a thousand at once, beside plain Celery",
+    "workers": "tasks a second of 1, 2 and 4 workers, where the API server takes its time",
     "audit": "records appended to the trail, AOF everysec and always; SQLite and Kubernetes Events beside them",
     "cli": "remesh --help and scan, beside kubectl",
     "idle": "a watcher while nothing is wrong, and with changes: CPU, memory, dry runs",

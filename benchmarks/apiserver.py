@@ -195,6 +195,7 @@ class Handler(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     store: Store
     snapshots: dict[str, list[bytes]]
+    answer_seconds = 0.0
 
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
@@ -254,6 +255,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def _object(self, collection: Collection, key: str) -> None:
+        time.sleep(self.answer_seconds)
         found = collection.objects.get(key)
         if found is None:
             status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404, "reason": "NotFound"}
@@ -381,9 +383,12 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=10_000)
     parser.add_argument("--replica-sets", type=int, default=1000)
     parser.add_argument("--nodes", type=int, default=40)
+    parser.add_argument("--answer-ms", type=float, default=0.0, help="how long a single object's answer takes")
     options = parser.parse_args()
     store = Store(options.pods, options.replica_sets, options.nodes)
-    bound = type("BoundHandler", (Handler,), {"store": store, "snapshots": {}})
+    bound = type(
+        "BoundHandler", (Handler,), {"store": store, "snapshots": {}, "answer_seconds": options.answer_ms / 1000}
+    )
     server = _Server(("127.0.0.1", 0), bound)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"http://127.0.0.1:{server.server_address[1]}", flush=True)

@@ -1,9 +1,10 @@
 """How cost grows with the number of objects: `python -m benchmarks.growth [--sizes 1000,10000,100000] [--json FILE]`.
 
-list: pages decoded into the store. look: every healthy pod and ReplicaSet judged once. find: refused ReplicaSets become
-findings in trail and ledger. tick: one round of the watcher's thread with so many waiting behind a closed gate.
-release: so many findings sent (to a queue that takes them and does nothing). audit: records appended; history: of one
-object among so many. Costs are CPU time, of this process and of Redis, so that a busy machine does not show in them.
+list: pages decoded into the store. look: every healthy pod and ReplicaSet judged once. change: one pod of so many
+changes, from the line of the watch to its judgement. find: refused ReplicaSets become findings in trail and ledger.
+tick: one round of the watcher's thread with so many waiting behind a closed gate. release: so many findings sent (to
+a queue that takes them and does nothing). audit: records appended; history: of one object among so many. Costs are
+CPU time, of this process and of Redis, so that a busy machine does not show in them.
 
 The exponent is the slope between neighbouring sizes: 1 is linear.
 """
@@ -11,6 +12,7 @@ The exponent is the slope between neighbouring sizes: 1 is linear.
 import argparse
 import gc
 import math
+import re
 import sys
 import time
 from collections.abc import Callable
@@ -26,7 +28,7 @@ from benchmarks.served import cpu_seconds
 from benchmarks.tasks import INJECTOR, finding
 from remesh.audit import Trail
 from remesh.embedded import EmbeddedRedis
-from remesh.kube.decode import decode_list
+from remesh.kube.decode import decode_list, decode_watch_line
 from remesh.kube.sharing import Siblings
 from remesh.ledger import Ledger
 from remesh.meshes import load_profiles
@@ -41,7 +43,10 @@ from watcher.runtime import Watcher
 from watcher.store import Store
 
 PAGE = 500
-WHAT = ("list", "look", "find", "tick", "release", "audit", "history")
+WHAT = ("list", "look", "change", "find", "tick", "release", "audit", "history")
+ALONE = ("change", "tick", "history")
+"""What costs this much once, among so many; the others are done to every object."""
+CHANGES = 2_000
 LONGEST = {"find": 20_000, "release": 20_000}
 """Above this one size takes minutes and tells no more."""
 
@@ -120,6 +125,25 @@ class Bench:
         assert not len(desk.book), "healthy pods were taken for findings"
         return spent
 
+    def change(self) -> float:
+        """Seconds for one change among so many pods: decoded, stored, judged."""
+        store = Store()
+        surroundings(store)
+        fill(store, pages_of_pods(self.size))
+        desk = self.desk(store, "change")
+        looker = Looker(desk, Releaser(desk, lambda request: request.task_id), lambda *_: None)
+        drain(looker, store)
+        render = scenery.Pods()
+        lines = [changed(render(number % self.size), number) for number in range(CHANGES)]
+
+        def follow() -> None:
+            for line in lines:
+                event = decode_watch_line("Pod", line)
+                store.apply("Pod", event.type, event.object)
+                drain(looker, store)
+
+        return self.timed(follow) / CHANGES
+
     def find(self) -> float:
         """Seconds until all refused ReplicaSets are findings."""
         store = Store()
@@ -162,6 +186,12 @@ class Bench:
         return self.timed(lambda: [trail.history(f"f-{number:012x}") for number in range(200)]) / 200
 
 
+def changed(pod: bytes, number: int) -> bytes:
+    """The watch's line for a pod of which nothing has changed that matters."""
+    newer = re.sub(rb'"resourceVersion":"\d+"', b'"resourceVersion":"%d"' % (900_000 + number), pod, count=1)
+    return b'{"type":"MODIFIED","object":' + newer + b"}\n"
+
+
 def drain(looker: Looker, store: Store) -> None:
     """Look until nothing has changed."""
     while store._dirty:
@@ -189,7 +219,7 @@ def main() -> None:
         known = sorted(costs.items())
         slopes = [exponent(*pair) for pair in pairwise(known)]
         each = [f"{size}: {cost * 1000:,.1f} ms" for size, cost in known]
-        unit = f"{known[-1][1] / (1 if name in ('tick', 'history') else known[-1][0]) * 1e6:,.1f} µs"
+        unit = f"{known[-1][1] / (1 if name in ALONE else known[-1][0]) * 1e6:,.1f} µs"
         rows.append([name, " ".join(f"{slope:.2f}" for slope in slopes), unit, *each])
     print_table("how cost grows", ["what", "exponents", "each", *(["at size"] * len(sizes))], rows)
     write(options.json, "growth", {name: {str(k): v for k, v in costs.items()} for name, costs in found.items()})

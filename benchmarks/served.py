@@ -18,10 +18,10 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 class Served:
     """A generated cluster in a process of its own."""
 
-    def __init__(self, pods: int, replica_sets: int | None = None, nodes: int = 40) -> None:
+    def __init__(self, pods: int, replica_sets: int | None = None, nodes: int = 40, answer_ms: float = 0) -> None:
         sets = pods // 10 if replica_sets is None else replica_sets
         command = [sys.executable, "-m", "benchmarks.apiserver", "--pods", str(pods)]
-        command += ["--replica-sets", str(sets), "--nodes", str(nodes)]
+        command += ["--replica-sets", str(sets), "--nodes", str(nodes), "--answer-ms", str(answer_ms)]
         self._process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self.url = self._process.stdout.readline().strip()
