@@ -1,10 +1,12 @@
 """List and hold pods, then follow changes: remesh's store beside every client that a user would pick instead.
 
-`python -m benchmarks.watch [--pods 10000] [--rate 500] [--seconds 20] [--ways remesh,client-go] [--json FILE]`
+`python -m benchmarks.watch [--on served|real] [--pods 10000] [--rate 500] [--ways remesh,client-go] [--json FILE]`
 
-A generated cluster (benchmarks/apiserver.py) serves pods of 6.6 KB over HTTP on the loopback. Each client runs alone,
-against a server of its own, and is measured from outside: from its start until it says that it has synced; resident
-memory then and at the end; CPU time. After the changes all that it holds is compared with the server, object by object.
+served: a generated cluster (benchmarks/apiserver.py) serves pods of 6.6 KB over HTTP on the loopback, to each client
+one of its own. real: pods of a real control plane (benchmarks/real.py), one for all; client-go gets protobuf there,
+too. Each client runs alone, and is measured from outside: from its start until it says that it has synced; resident
+memory then and at the end; CPU time. After the changes all that it holds is compared with the server, object by
+object.
 
 The other clients' packages are installed once, into an environment of its own; client-go's informer is built by Go.
 """
@@ -14,21 +16,25 @@ import json
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from benchmarks.others import informer, python_with_clients
 from benchmarks.report import print_table, write
 from benchmarks.served import ROOT, Served, cpu_seconds, peak, resident
 
+PROTOBUF = "client-go protobuf"
 WAYS = ("remesh", "client-go", "client-go trimmed", "lightkube", "official", "kopf", "kr8s")
 TITLES = {
     "remesh": "remesh (Reflector, Store)",
     "client-go": "client-go (shared informer, JSON)",
     "client-go trimmed": "… without managedFields",
+    PROTOBUF: "client-go (shared informer, protobuf)",
     "official": "official (SharedInformer)",
     "kopf": "kopf (index)",
     "kr8s": "kr8s (list, watch, dict)",
@@ -38,18 +44,46 @@ CATCH_UP_SECONDS = 60.0
 PATIENCE_SECONDS = 240.0
 
 
-def command(way: str, url: str) -> Sequence[str]:
+class Source(Protocol):
+    """Pods on an API server."""
+
+    def kubeconfig(self, folder: Path) -> Path:
+        """How to reach it; that folder may be written to."""
+
+    def ask(self, what: str) -> Any:
+        """`pods`: UID → resourceVersion. `state`: how many `changes` there were."""
+
+    def change(self, seconds: float, rate: float) -> None:
+        """Let pods change for so long, and return when they have."""
+
+
+@contextmanager
+def sources(options: argparse.Namespace) -> Iterator[Callable[[], AbstractContextManager[Source]]]:
+    """For each client a source: one of its own, or the real one that all share."""
+    if options.on == "served":
+        yield lambda: Served(options.pods)
+        return
+    from benchmarks.real import real_pods
+
+    print(f"   {options.pods} pods are created on a real control plane", file=sys.stderr, flush=True)
+    with real_pods(options.pods) as real:
+        yield lambda: nullcontext(real)
+
+
+def command(way: str, kubeconfig: Path) -> Sequence[str]:
     """What runs this client."""
     if way.startswith("client-go"):
-        return [str(informer()), url, *way.split()[1:]]
+        return [str(informer()), str(kubeconfig), *way.split()[1:]]
     python = sys.executable if way == "remesh" else str(python_with_clients())
-    return [python, "-m", "benchmarks.watch_clients", way, url]
+    return [python, "-m", "benchmarks.watch_clients", way, str(kubeconfig)]
 
 
-def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
+def measure(
+    way: str, options: argparse.Namespace, source: Callable[[], AbstractContextManager[Source]]
+) -> dict[str, Any]:
     """One client, from its start to its end."""
-    with Served(options.pods) as served:
-        line = command(way, served.url)
+    with source() as served, tempfile.TemporaryDirectory() as folder:
+        line = command(way, served.kubeconfig(Path(folder)))
         began = time.monotonic()
         client = subprocess.Popen(
             line, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
@@ -76,7 +110,7 @@ def measure(way: str, options: argparse.Namespace) -> dict[str, Any]:
             client.wait()
 
 
-def _compare(client: "subprocess.Popen[str]", served: Served) -> dict[str, Any]:
+def _compare(client: "subprocess.Popen[str]", served: Source) -> dict[str, Any]:
     """What the client holds against what the server has, until they are the same or time is up."""
     assert client.stdin is not None
     assert client.stdout is not None
@@ -99,18 +133,21 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=500.0, help="changes a second")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long pods change")
     parser.add_argument("--rounds", type=int, default=1, help="of each; the median is shown")
-    parser.add_argument("--ways", default=",".join(WAYS))
+    parser.add_argument("--ways", default="", help="all unless named")
+    parser.add_argument("--on", choices=["served", "real"], default="served")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rows = []
-    for way in options.ways.split(","):
-        try:
-            rows.append(_median([measure(way, options) for _ in range(options.rounds)]))
-        except FileNotFoundError as error:
-            rows.append({"way": way, "failed": str(error)})
-        print(f"   {way}: {rows[-1]}", file=sys.stderr, flush=True)
+    ways = options.ways.split(",") if options.ways else [*WAYS, *([PROTOBUF] if options.on == "real" else [])]
+    with sources(options) as source:
+        for way in ways:
+            try:
+                rows.append(_median([measure(way, options, source) for _ in range(options.rounds)]))
+            except FileNotFoundError as error:
+                rows.append({"way": way, "failed": str(error)})
+            print(f"   {way}: {rows[-1]}", file=sys.stderr, flush=True)
     show(rows, options)
-    write(options.json, "watch", rows, pods=options.pods, rate=options.rate, seconds=options.seconds)
+    write(options.json, "watch", rows, pods=options.pods, rate=options.rate, seconds=options.seconds, on=options.on)
 
 
 def _median(rounds: list[dict[str, Any]]) -> dict[str, Any]:
@@ -157,15 +194,23 @@ def show(rows: list[dict[str, Any]], options: argparse.Namespace) -> None:
         "missed",
         "behind",
     ]
-    print_table(f"{options.pods} pods held, then {options.rate:g} changes/s for {options.seconds:g} s", heads, table)
+    print_table(
+        f"{options.pods} pods ({options.on}) held, then {options.rate:g} changes/s for {options.seconds:g} s",
+        heads,
+        table,
+    )
     print(f"a Python process that imports remesh's parts and holds nothing: {base / 1e6:.0f} MB")
 
 
 def _base(options: argparse.Namespace) -> int:
     """Resident memory of remesh's process with one pod in it."""
-    with Served(1) as served:
+    with Served(1) as served, tempfile.TemporaryDirectory() as folder:
         client = subprocess.Popen(
-            command("remesh", served.url), cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command("remesh", served.kubeconfig(Path(folder))),
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         try:
             assert client.stdout is not None

@@ -1,4 +1,4 @@
-"""The clients that `benchmarks.watch` compares: `python -m benchmarks.watch_clients WAY URL`, one in each process.
+"""The clients that `benchmarks.watch` compares: `python -m benchmarks.watch_clients WAY KUBECONFIG`, one a process.
 
 Each lists all pods and follows their changes as its makers' documentation shows it, says "synced", and answers every
 line of its input with what it holds now: UID → resourceVersion, as one line of JSON. A client that has no store of its
@@ -7,8 +7,8 @@ own gets a dict, which is what its users write.
 
 import asyncio
 import json
+import os
 import sys
-import tempfile
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -24,16 +24,16 @@ def answer(held: Held) -> None:
         print(json.dumps(held()), flush=True)
 
 
-def remesh(url: str) -> None:
+def remesh(kubeconfig: str) -> None:
     """remesh's reflector and store, as the watcher runs them."""
-    from remesh.kube.config import Access
+    from remesh.kube.config import load_access
     from remesh.kube.transport import KubeClient
     from remesh.kube.watch import Reflector
     from watcher.store import Store
 
     store, stop = Store(), threading.Event()
     reflector = Reflector(
-        KubeClient(Access(url, "generated")),
+        KubeClient(load_access(Path(kubeconfig))),
         "Pod",
         lambda items: store.replace("Pod", items),
         lambda event, item: store.apply("Pod", event, item),
@@ -52,28 +52,27 @@ def _take(store: Any) -> None:
             pass
 
 
-def official(url: str) -> None:
+def official(kubeconfig: str) -> None:
     """The official client's SharedInformer."""
-    from kubernetes import client
+    from kubernetes import client, config
     from kubernetes import informer as informers
 
-    settings = client.Configuration()
-    settings.host = url
+    load: Any = config.load_kube_config
+    load(config_file=kubeconfig)
     made: Any = informers.SharedInformer
-    informer = made(client.CoreV1Api(client.ApiClient(settings)).list_pod_for_all_namespaces)
+    informer = made(client.CoreV1Api().list_pod_for_all_namespaces)
     informer.start()
     while informer._resource_version is None:  # it has no sign of its own that it has synced
         threading.Event().wait(0.05)
     answer(lambda: {pod.metadata.uid: pod.metadata.resource_version for pod in informer.cache.list()})
 
 
-def lightkube(url: str) -> None:
+def lightkube(kubeconfig: str) -> None:
     """lightkube's list and watch into a dict."""
     from lightkube import Client, KubeConfig
     from lightkube.resources.core_v1 import Pod
 
-    with tempfile.TemporaryDirectory() as folder:
-        client: Any = Client(config=KubeConfig.from_file(str(_kubeconfig(url, Path(folder)))), trust_env=False)
+    client: Any = Client(config=KubeConfig.from_file(kubeconfig), trust_env=False)
     found = client.list(Pod, namespace="*", chunk_size=500)
     held = {pod.metadata.uid: pod for pod in found}
 
@@ -88,13 +87,12 @@ def lightkube(url: str) -> None:
     answer(lambda: {uid: pod.metadata.resourceVersion for uid, pod in list(held.items())})
 
 
-def kr8s(url: str) -> None:
+def kr8s(kubeconfig: str) -> None:
     """kr8s' list and watch into a dict."""
     import kr8s as library
 
-    with tempfile.TemporaryDirectory() as folder:
-        api: Any = library.api(kubeconfig=str(_kubeconfig(url, Path(folder))))
-        held = {pod.raw["metadata"]["uid"]: pod for pod in api.get("pods", namespace=library.ALL)}
+    api: Any = library.api(kubeconfig=kubeconfig)
+    held = {pod.raw["metadata"]["uid"]: pod for pod in api.get("pods", namespace=library.ALL)}
 
     def follow() -> None:
         # From the newest version that the list showed: kr8s does not hand over the list's own.
@@ -109,16 +107,18 @@ def kr8s(url: str) -> None:
     answer(lambda: {uid: pod.raw["metadata"]["resourceVersion"] for uid, pod in list(held.items())})
 
 
-def kopf(url: str) -> None:
+def kopf(kubeconfig: str) -> None:
     """kopf's index of pods, which is how its operators hold objects."""
     import kopf as library
 
     held: dict[str, str] = {}
     ready = threading.Event()
 
+    os.environ["KUBECONFIG"] = kubeconfig
+
     @library.on.login()  # type: ignore[untyped-decorator]
-    def login(**_: Any) -> Any:
-        return library.ConnectionInfo(server=url)
+    def login(**known: Any) -> Any:
+        return library.login_with_kubeconfig(**known)
 
     @library.index("pods")  # type: ignore[untyped-decorator]
     def pods(body: Any, **_: Any) -> Any:
@@ -139,16 +139,6 @@ def kopf(url: str) -> None:
     threading.Thread(target=run, daemon=True).start()
     ready.wait()
     answer(lambda: dict(held))
-
-
-def _kubeconfig(url: str, folder: Path) -> Path:
-    path = folder / "kubeconfig"
-    named = {"name": "x", "cluster": {"server": url}}
-    context = {"name": "x", "context": {"cluster": "x", "user": "x"}}
-    known = {"apiVersion": "v1", "kind": "Config", "current-context": "x"}
-    users = [{"name": "x", "user": {"token": "x"}}]
-    path.write_text(json.dumps({**known, "clusters": [named], "contexts": [context], "users": users}))
-    return path
 
 
 WAYS: dict[str, Callable[[str], None]] = {

@@ -1,5 +1,5 @@
-// A shared informer of client-go on pods, for benchmarks/watch.py: says "synced", then answers each line of its input
-// with what it holds, UID to resourceVersion, as one line of JSON.
+// A shared informer of client-go on pods, for benchmarks/watch.py: `informer KUBECONFIG [trimmed|protobuf]` says
+// "synced", then answers each line of its input with what it holds, UID to resourceVersion, as one line of JSON.
 package main
 
 import (
@@ -7,24 +7,33 @@ import (
 	"context"
 	"encoding/json"
 	"os"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
 )
 
 func main() {
 	// The client's own limit would hold nothing up here: there are two requests.
-	config := &rest.Config{Host: os.Args[1]}
+	config, err := clientcmd.BuildConfigFromFlags("", os.Args[1])
+	if err != nil {
+		panic(err)
+	}
+	mode := strings.Join(os.Args[2:], "")
+	if mode == "protobuf" {
+		config.ContentType = "application/vnd.kubernetes.protobuf"
+		config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		panic(err)
 	}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	informer := factory.Core().V1().Pods().Informer()
-	if len(os.Args) > 2 && os.Args[2] == "trimmed" {
+	if mode == "trimmed" {
 		// What users of client-go do to save memory: managedFields go before an object is stored.
 		strip := func(each any) (any, error) {
 			if pod, ok := each.(*corev1.Pod); ok {
