@@ -45,7 +45,7 @@ class RealPods:
 
     def __init__(self, bed: RealCluster, client: Client, count: int) -> None:
         self._bed, self._client, self._count = bed, client, count
-        self._changes = 0
+        self._changes, self._before = 0, 0
         self._lock = threading.Lock()
 
     def create(self) -> None:
@@ -61,14 +61,15 @@ class RealPods:
         return self._bed.kubeconfig
 
     def ask(self, what: str) -> dict[str, Any]:
-        """All pods of the cluster by UID (`pods`), or how many changes there have been."""
+        """All pods of the cluster by UID (`pods`), or how many changes the last `change` made."""
         if what != "pods":
-            return {"changes": self._changes}
+            return {"changes": self._changes - self._before}
         found = self._client.api.items("/api/v1/pods")
         return {each["metadata"]["uid"]: each["metadata"]["resourceVersion"] for each in found}
 
     def change(self, seconds: float, rate: float) -> None:
         """Patch pods one after the other, at this rate or as fast as the API server takes it."""
+        self._before = self._changes
         names = itertools.cycle([each["metadata"]["name"] for each in self._pods()])
         end = time.monotonic() + seconds
         threads = [threading.Thread(target=self._write, args=(names, end, rate / WRITERS)) for _ in range(WRITERS)]
