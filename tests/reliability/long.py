@@ -10,6 +10,7 @@ import json
 import random
 import secrets
 import statistics
+import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -140,10 +141,17 @@ class Long:
 
     def churn(self) -> None:
         """Until the time is over: outage after outage, and in each whatever happens in a cluster."""
-        end = time.monotonic() + self.report.minutes * 60
-        while time.monotonic() < end:
+        began = time.monotonic()
+        while time.monotonic() < began + self.report.minutes * 60:
             self._outage()
             self._while(self.dice.uniform(3, 8), 0.7)
+            self._tell(time.monotonic() - began)
+
+    def _tell(self, seconds: float) -> None:
+        """How far it is, for who waits."""
+        pods, outages = len(self.herd.seen), self.report.outages.total()
+        text = f"{seconds / 60:.1f} of {self.report.minutes:g} min: {pods} pods, {outages} outages"
+        print(text, file=sys.stderr, flush=True)
 
     def _outage(self) -> None:
         fault, policy = self.dice.choice(OUTAGES), self.dice.choice(("Fail", "Ignore"))
