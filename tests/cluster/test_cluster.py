@@ -2,6 +2,7 @@
 
 import re
 import secrets
+import time
 
 import pytest
 
@@ -168,6 +169,29 @@ def test_pod_that_is_to_stay_unready_stays_so_and_a_job_that_completes_does(
     wait_for(lambda: real_cluster.api.get(job)["status"].get("succeeded") == 1, "the Job to complete")
     found = real_cluster.api.get(workloads.path("Pod", meshed_namespace, "stubborn"))
     assert found["status"]["phase"] == "Pending"
+
+
+def test_pod_created_under_the_name_of_one_just_deleted_stays(real_cluster: RealCluster, meshed_namespace: str) -> None:
+    """kwok deletes by name; it must not take the successor away."""
+    body = workloads.pod("lonely")
+    place = workloads.path("Pod", meshed_namespace, "lonely")
+    for seconds in (0, 0, 0, 1, 1, 1):
+        body["spec"]["terminationGracePeriodSeconds"] = seconds
+        created = _created_at_once(real_cluster.api, meshed_namespace, body)
+        wait_for(lambda: workloads.is_ready(real_cluster.api.get(place)), "the pod to be Ready")
+        assert real_cluster.api.get(place)["metadata"]["uid"] == created["metadata"]["uid"]
+        real_cluster.api.delete(place)
+
+
+def _created_at_once(api: Api, namespace: str, body: Object) -> Object:
+    """The pod, as soon as its name is free: within a millisecond of the deletion of the one before."""
+    end = time.monotonic() + 30
+    while True:
+        try:
+            return api.post(workloads.collection("Pod", namespace), body)
+        except ApiError as error:
+            if error.status != 409 or time.monotonic() > end:
+                raise
 
 
 def test_restarted_api_server_still_injects(real_cluster: RealCluster, meshed_namespace: str) -> None:
