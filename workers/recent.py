@@ -12,12 +12,14 @@ from typing import Any, Final, TypeVar
 T = TypeVar("T")
 
 FORGOTTEN_SECONDS: Final = 60.0  # nobody believes an answer for longer, so it need not be kept
+DEAR_SECONDS: Final = 2.0  # the most that an answer is believed because it was dear
 
 
 @dataclass(slots=True)
 class _Answer:
     lock: threading.Lock = field(default_factory=threading.Lock)
     at: float | None = None  # monotonic, when it came; None: not asked yet, or it failed
+    took: float = 0.0  # seconds that it took to come
     value: Any = None
 
 
@@ -36,19 +38,24 @@ class Recent:
         monotonic: Callable[[], float],
         *,
         lasts: Callable[[T], bool] = lambda _: True,
+        dear: float = 0.0,
     ) -> T:
         """The answer of at most `seconds` ago, or a new one. Its age counts from when it came. Raises what `ask` does.
 
         Who comes while another thread asks waits for that answer. One that does not last is believed by those who
-        waited for it, and by nobody after them.
+        waited for it, and by nobody after them. One that took long is believed for `dear` times as long as it took,
+        for 2 s at most: so that asking never takes more than its share of the server's time.
         """
         came = monotonic()
         answer = self._answer(key, came)
         with answer.lock:
-            if not self._serves(answer, came, monotonic() - seconds, lasts):
+            began = monotonic()
+            believed = max(seconds, min(DEAR_SECONDS, dear * answer.took))
+            if not self._serves(answer, came, began - believed, lasts):
                 answer.at = None
                 answer.value = ask()
                 answer.at = monotonic()
+                answer.took = answer.at - began
             value: T = answer.value
             return value
 

@@ -31,6 +31,8 @@ from workers.verdicts import Verdict
 # Age up to which a list of an owner's pods will do. A thousand pods are 6 MB, and with a list for each eviction the
 # cost grows with the square. What other workers do meanwhile the slots tell; what kubelets say is older than this.
 PODS_SECONDS: Final = 0.5
+# How much longer than a list takes it will do, if that is longer: so a thousand pods' lists take a tenth of the time.
+PODS_DEAR: Final = 10.0
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0
 
@@ -283,7 +285,7 @@ class Eviction:
 
     def _census(self) -> Census:
         key, clock = ("pods", self._owner.metadata.uid), self._ctx.clock
-        return self._ctx.recent.recall(key, PODS_SECONDS, self._take_census, clock.monotonic)
+        return self._ctx.recent.recall(key, PODS_SECONDS, self._take_census, clock.monotonic, dear=PODS_DEAR)
 
     def _take_census(self) -> Census:
         pods = sorted(self._ctx.cluster.pods_of(self._owner), key=lambda pod: pod.metadata.creation_timestamp)

@@ -116,6 +116,25 @@ def test_an_answer_ends_with_its_time_and_is_forgotten_by_kind() -> None:
     assert recall("pods", "b") == 6
 
 
+@pytest.mark.parametrize(("took", "lasts"), [(0.01, 0.5), (0.1, 1.0), (5.0, 2.0)])
+def test_an_answer_that_took_long_is_believed_for_longer_but_never_for_long(took: float, lasts: float) -> None:
+    recent, now, asked = Recent(), [0.0], []
+
+    def ask() -> int:
+        asked.append(1)
+        now[0] += took
+        return len(asked)
+
+    def recall() -> int:
+        return recent.recall(("pods", "a"), 0.5, ask, lambda: now[0], dear=10.0)
+
+    assert recall() == 1
+    now[0] += lasts - 0.01
+    assert recall() == 1
+    now[0] += 0.02
+    assert recall() == 2
+
+
 def test_an_answer_that_does_not_last_is_only_for_those_who_waited_for_it() -> None:
     recent, asking, came = Recent(), threading.Event(), threading.Event()
     answers = iter(["first", "second"])
