@@ -28,10 +28,12 @@ from workers.recreate_template import another_template
 from workers.recreate_verify import Seen, Sight, wait
 from workers.verdicts import Verdict
 
-# Age up to which a list of an owner's pods will do. A thousand pods are 6 MB, and with a list for each eviction the
-# cost grows with the square. What other workers do meanwhile the slots tell; what kubelets say is older than this.
-PODS_SECONDS: Final = 0.5
-# How much longer than a list takes it will do, if that is longer: so a thousand pods' lists take a tenth of the time.
+# Age up to which an owner that was read will do while several of its pods are looked at; before anything is done it is
+# read again.
+OWNER_SECONDS: Final = 0.5
+# A list of an owner's pods will do for ten times as long as it took, for two seconds at most. A few pods are listed
+# anew by each repair, since one of them may be half of what there is. A thousand pods are 6 MB, and with a list for
+# each eviction the cost would grow with the square. What other workers do meanwhile the slots tell.
 PODS_DEAR: Final = 10.0
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0
@@ -120,7 +122,7 @@ class Eviction:
         """As of a moment ago: before anything is done both owners are read again."""
         named = (reference.api_version, reference.kind, reference.name, reference.uid)
         key, clock = ("owner", self._ref.namespace, *named), self._ctx.clock
-        return self._ctx.recent.recall(key, PODS_SECONDS, lambda: self._now(reference), clock.monotonic)
+        return self._ctx.recent.recall(key, OWNER_SECONDS, lambda: self._now(reference), clock.monotonic)
 
     def _settled(self, read: Read) -> Verdict | None:
         """Left alone until nobody else is at work on its owner."""
@@ -165,7 +167,9 @@ class Eviction:
             reason = f"{limit} of its owner's pods are being replaced already, which is its share"
             return self._attempt.refuse(Verdict(Result.SKIPPED, "share_taken", reason))
         self._attempt.slot_of = uid
-        return self._spared(earlier) or self._prove() or self._afresh() or self._act(len(earlier), limit)
+        spared = self._spared(earlier) or self._prove() or self._afresh()
+        # Counted once more: a budget's own numbers follow what happens to pods a moment later than a list of them does.
+        return spared or self._spared(earlier) or self._act(len(earlier), limit)
 
     def _spared(self, earlier: list[str]) -> Verdict | None:
         """Counted after the slot was taken, so that of two that come at once the later one sees the earlier."""
@@ -285,7 +289,7 @@ class Eviction:
 
     def _census(self) -> Census:
         key, clock = ("pods", self._owner.metadata.uid), self._ctx.clock
-        return self._ctx.recent.recall(key, PODS_SECONDS, self._take_census, clock.monotonic, dear=PODS_DEAR)
+        return self._ctx.recent.recall(key, 0.0, self._take_census, clock.monotonic, dear=PODS_DEAR)
 
     def _take_census(self) -> Census:
         pods = sorted(self._ctx.cluster.pods_of(self._owner), key=lambda pod: pod.metadata.creation_timestamp)

@@ -20,8 +20,8 @@ from remesh.testbed import TestBed
 from tests.reliability.story import BudgetWatch, Story, told
 from tests.stack import Process
 
-# An eviction whose connection dies half way may leave the pod counted as disrupted, and so its budget exhausted, until the
-# disruption controller forgets about it after two minutes (DeletionTimeout); meanwhile the pauses between tries grow.
+# An eviction whose connection dies half way may leave the pod counted as disrupted, and so its budget used up, until
+# the disruption controller forgets it after two minutes (its DeletionTimeout); the pauses between tries grow meanwhile.
 RECOVERY_SECONDS = 300.0
 PROCESSES = ("watcher", "worker")
 

@@ -2,9 +2,10 @@
 
 import json
 import threading
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from remesh.errors import ClusterError
 from remesh.kube.config import load_access
@@ -12,6 +13,8 @@ from remesh.kube.transport import KubeClient
 from remesh.testbed import TestBed
 from tests.cluster import workloads as w
 from tests.reliability.story import OPTED_OUT
+
+STATUS_SECONDS: Final = 2.0  # within which a disruption budget's status is sure to have followed its pods
 
 
 @dataclass
@@ -29,6 +32,7 @@ class Beast:
     going: bool = False  # being deleted
     left_others: int = -1  # Ready pods of the same app at the moment in which its deletion began, itself not counted
     was_ready: bool = False  # at that moment
+    went: float = 0.0  # when that was, on the monotonic clock
 
     @property
     def should(self) -> bool:
@@ -119,14 +123,26 @@ class Herd:
             beast = self.seen.setdefault(meta["uid"], self._new(pod))
             going = kind == "DELETED" or "deletionTimestamp" in meta
             if going and not beast.going:
+                beast.went = time.monotonic()
                 beast.left_others, beast.was_ready = self._others(beast), beast.ready
             beast.going = beast.going or going
             beast.ready = w.is_ready(pod) and not beast.going
             (self._there.discard if kind == "DELETED" else self._there.add)(beast.uid)
 
     def _others(self, beast: Beast) -> int:
-        pods = (self.seen[uid] for uid in self._there if uid != beast.uid)
-        return sum(1 for each in pods if each.ready and (each.namespace, each.app) == (beast.namespace, beast.app))
+        """Ready ones, and those that the run itself took away a moment ago.
+
+        A budget's status follows a deletion that asks for no leave only when the disruption controller has seen it;
+        until then the API server allows as many evictions as before, to whoever asks.
+        """
+        pods = (self.seen[uid] for uid in {*self._there, *self.ours} & set(self.seen) if uid != beast.uid)
+        since = time.monotonic() - STATUS_SECONDS
+        return sum(
+            1
+            for each in pods
+            if (each.namespace, each.app) == (beast.namespace, beast.app)
+            and (each.ready or (each.uid in self.ours and each.was_ready and each.went > since))
+        )
 
     def _new(self, pod: dict[str, Any]) -> Beast:
         meta = pod["metadata"]

@@ -543,6 +543,7 @@ def test_a_proof_is_not_believed_under_another_configuration_or_template(world: 
         (lambda: None, lambda: world.view.found.extend(d.hooks("istio")), retemplate(world))
     ):
         change()
+        world.clock.sleep(0.6)  # an owner that was read is good for half a second
         world.cluster.add(d.a_pod(number, owner=world.cluster.main))
         assert repair(d.a_request(number), world.ctx).result is Result.HEALED
     assert len(world.cluster.tried) == 3
@@ -836,6 +837,11 @@ def disown(world: d.PodWorld) -> None:
     world.cluster.main.spec.selector = LabelSelector(match_labels={"app": "other"})
 
 
+def lose_another(world: d.PodWorld) -> None:
+    world.clock.passed += 0.1
+    del world.cluster.pods["web-3"]
+
+
 MEANWHILE: list[tuple[str, Callable[[d.PodWorld], None]]] = [
     ("changed_meanwhile", lambda world: change_pod(world, annotations={"linkerd.io/inject": "disabled"})),
     ("changed_meanwhile", relabel),
@@ -847,6 +853,7 @@ MEANWHILE: list[tuple[str, Callable[[d.PodWorld], None]]] = [
     ("owner_unsettled", roll_out),
     ("opted_out", opt_namespace_out),
     ("not_its_owner", disown),
+    ("share_taken", lose_another),
 ]
 
 
