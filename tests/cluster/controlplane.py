@@ -5,6 +5,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from tests.cluster import pki
 from tests.cluster.api import Api, Object
@@ -67,6 +68,10 @@ CONTROLLERS = (
     "ttl-after-finished-controller",
 )
 
+# A kubelet starts them again. The scheduler ends itself when a binding got lost with the API server that it was sent to
+# and the pod turns up on another node (k8s.io/kubernetes/pkg/scheduler/backend/cache: "Scheduler cache is corrupted").
+KEPT: Final = frozenset({"kube-controller-manager", "kube-scheduler"})
+
 
 @dataclass(frozen=True, slots=True)
 class Tuning:
@@ -103,7 +108,7 @@ class ControlPlane:
 
     def start(self, name: str) -> None:
         """Start one component, for the first time or again."""
-        self.processes.spawn(name, self._commands[name])
+        self.processes.spawn(name, self._commands[name], keep=name in KEPT)
 
     def wait_ready(self) -> None:
         """Return when the API server says that it is ready. Raises `ProcessDied` or `NotInTime`."""

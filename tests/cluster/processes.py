@@ -48,8 +48,13 @@ class Processes:
         port: int | None = self._ask("isolate", kind=kind).get("port")
         return port
 
-    def spawn(self, name: str, argv: list[str], *, pass_listener: bool = False, cwd: Path = PROJECT) -> int:
-        """Start a process under a name; its output goes to `NAME.log` in the directory. Returns its pid."""
+    def spawn(
+        self, name: str, argv: list[str], *, pass_listener: bool = False, keep: bool = False, cwd: Path = PROJECT
+    ) -> int:
+        """Start a process under a name; its output goes to `NAME.log` in the directory. Returns its pid.
+
+        With `keep` it is started again, within a second, when it ends by itself.
+        """
         reply = self._ask(
             "spawn",
             name=name,
@@ -57,6 +62,7 @@ class Processes:
             log=str(self.log(name)),
             cwd=str(cwd),
             pass_listener=pass_listener,
+            keep=keep,
         )
         pid: int = reply["pid"]
         return pid

@@ -26,6 +26,7 @@ from typing import Any
 PR_SET_PDEATHSIG = 1
 CLONE_NEWUSER = 0x10000000
 CLONE_NEWNET = 0x40000000
+REVIVE_MILLISECONDS = 1000
 
 libc = ctypes.CDLL(None, use_errno=True)
 
@@ -36,6 +37,7 @@ class Supervisor:
     def __init__(self, directory: str) -> None:
         self.directory = directory
         self.children: dict[str, subprocess.Popen[bytes]] = {}
+        self.kept: dict[str, dict[str, Any]] = {}  # how to start again what is to run whatever happens to it
         self.listener: socket.socket | None = None
 
     def isolate(self, kind: str) -> dict[str, Any]:
@@ -59,8 +61,15 @@ class Supervisor:
             Path("/proc/self/gid_map").write_text(f"0 {gid} 1")
         return reply
 
-    def spawn(self, name: str, argv: list[str], log: str, cwd: str, pass_listener: bool = False) -> dict[str, Any]:
-        """Start a process. Its output goes to the end of the file `log`. `{listener}` in argv is the listener's fd."""
+    def spawn(
+        self, name: str, argv: list[str], log: str, cwd: str, pass_listener: bool = False, keep: bool = False
+    ) -> dict[str, Any]:
+        """Start a process. Its output goes to the end of the file `log`. `{listener}` in argv is the listener's fd.
+
+        With `keep` it is started again when it ends by itself, as a kubelet does it.
+        """
+        if keep:
+            self.kept[name] = {"argv": argv, "log": log, "cwd": cwd, "pass_listener": pass_listener}
         fds: tuple[int, ...] = ()
         if pass_listener and self.listener is not None:
             fds = (self.listener.fileno(),)
@@ -84,13 +93,21 @@ class Supervisor:
         return {"code": done.returncode, "out": done.stdout, "err": done.stderr}
 
     def signal(self, name: str, number: int) -> dict[str, Any]:
-        """Send a signal; after SIGKILL, wait until the process is gone."""
+        """Send a signal; after SIGKILL, wait until the process is gone. What it ends stays so until it is spawned."""
         child = self.children[name]
+        if number in (signal.SIGKILL, signal.SIGTERM):
+            self.kept.pop(name, None)
         if child.poll() is None:
             child.send_signal(number)
             if number == signal.SIGKILL:
                 child.wait()
         return {"code": child.poll()}
+
+    def revive(self) -> None:
+        """Start again what is to be kept and has ended."""
+        for name, how in self.kept.items():
+            if self.children[name].poll() is not None:
+                self.spawn(name, **how)
 
     def status(self) -> dict[str, Any]:
         """Exit code by name: None while it runs, negative for a signal."""
@@ -134,7 +151,10 @@ def _serve(supervisor: Supervisor, parent: int) -> None:
     poll.register(os.pidfd_open(parent), select.POLLIN)
     buffer = b""
     while True:
-        ready = [fd for fd, _ in poll.poll()]
+        ready = [fd for fd, _ in poll.poll(REVIVE_MILLISECONDS)]
+        supervisor.revive()
+        if not ready:
+            continue
         if 0 not in ready:
             return  # only the parent's pidfd: it is gone
         chunk = os.read(0, 65536)

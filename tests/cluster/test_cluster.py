@@ -1,7 +1,9 @@
 """The real test cluster itself: it starts, it injects, every fault is the fault it is named after, nothing stays."""
 
+import os
 import re
 import secrets
+import signal
 import time
 
 import pytest
@@ -192,6 +194,15 @@ def _created_at_once(api: Api, namespace: str, body: Object) -> Object:
         except ApiError as error:
             if error.status != 409 or time.monotonic() > end:
                 raise
+
+
+def test_a_scheduler_that_ends_by_itself_is_started_again(real_cluster: RealCluster, meshed_namespace: str) -> None:
+    before = real_cluster.pids()["kube-scheduler"]
+    os.kill(before, signal.SIGTERM)
+
+    wait_for(lambda: real_cluster.pids().get("kube-scheduler", before) != before, "another scheduler")
+    real_cluster.api.post(workloads.collection("ReplicaSet", meshed_namespace), workloads.replica_set("app", 1))
+    ready_pods(real_cluster, meshed_namespace, "app", 1)
 
 
 def test_restarted_api_server_still_injects(real_cluster: RealCluster, meshed_namespace: str) -> None:
