@@ -13,7 +13,7 @@ from typing import Any
 def facts() -> str:
     """The machine in one line, and how busy it is; times mean little without."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    system = f"{platform.system()} {platform.release()}, Python {sys.version.split()[0]}"
+    system = f"{platform.system()} {platform.release().partition('-')[0]}, Python {sys.version.split()[0]}"
     return f"{os.cpu_count()} cores, {memory:.0f} GiB, {system}, load {load():.1f}"
 
 

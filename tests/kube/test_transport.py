@@ -159,8 +159,8 @@ DRIPS = {
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_an_answer_that_only_drips_has_an_end(server: ScriptedServer, where: str, method: str) -> None:
     server.on("other", DRIPS[where])
-    with pytest.raises(ClusterUnreachable, match=r"answers too slowly: .* not whole after 0\.6 s") as caught:
-        server.client().request(method, "/version", timeout=0.3)
+    with pytest.raises(ClusterUnreachable, match=r"answers too slowly: .* not whole after 1\.6 s") as caught:
+        server.client().request(method, "/version", timeout=0.8)  # a drop each 20 ms, also on a busy machine
     assert "\n" not in str(caught.value)
     assert len(server.seen) == 1
 
