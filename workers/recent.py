@@ -38,19 +38,20 @@ class Recent:
         monotonic: Callable[[], float],
         *,
         lasts: Callable[[T], bool] = lambda _: True,
-        dear: float = 0.0,
+        dear: Callable[[T], float] = lambda _: 0.0,
     ) -> T:
         """The answer of at most `seconds` ago, or a new one. Its age counts from when it came. Raises what `ask` does.
 
         Who comes while another thread asks waits for that answer. One that does not last is believed by those who
-        waited for it, and by nobody after them. One that took long is believed for `dear` times as long as it took,
-        for 2 s at most: so that asking never takes more than its share of the server's time.
+        waited for it, and by nobody after them. One that took long is believed for as many times as long as it took as
+        `dear` says of it, for 2 s at most: so that asking never takes more than its share of the server's time.
         """
         came = monotonic()
         answer = self._answer(key, came)
         with answer.lock:
             began = monotonic()
-            believed = max(seconds, min(DEAR_SECONDS, dear * answer.took))
+            times = 0.0 if answer.at is None else dear(answer.value)
+            believed = max(seconds, min(DEAR_SECONDS, times * answer.took))
             if not self._serves(answer, came, began - believed, lasts):
                 answer.at = None
                 answer.value = ask()

@@ -31,9 +31,10 @@ from workers.verdicts import Verdict
 # Age up to which an owner that was read will do while several of its pods are looked at; before anything is done it is
 # read again.
 OWNER_SECONDS: Final = 0.5
-# A list of an owner's pods will do for ten times as long as it took, for two seconds at most. A few pods are listed
-# anew by each repair, since one of them may be half of what there is. A thousand pods are 6 MB, and with a list for
-# each eviction the cost would grow with the square. What other workers do meanwhile the slots tell.
+# A list of many pods will do for ten times as long as it took, for two seconds at most: a thousand are 6 MB, and with a
+# list for each eviction the cost would grow with the square. A few pods are listed anew each time, however long that
+# takes, since one of them may be half of what there is. What other workers do meanwhile the slots tell.
+MANY_PODS: Final = 100
 PODS_DEAR: Final = 10.0
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0
@@ -289,7 +290,7 @@ class Eviction:
 
     def _census(self) -> Census:
         key, clock = ("pods", self._owner.metadata.uid), self._ctx.clock
-        return self._ctx.recent.recall(key, 0.0, self._take_census, clock.monotonic, dear=PODS_DEAR)
+        return self._ctx.recent.recall(key, 0.0, self._take_census, clock.monotonic, dear=_dear)
 
     def _take_census(self) -> Census:
         pods = sorted(self._ctx.cluster.pods_of(self._owner), key=lambda pod: pod.metadata.creation_timestamp)
@@ -331,6 +332,11 @@ class Eviction:
         found = self._ctx.pods.owner(self._ref.namespace, _reference(self._owner_ref()))
         there, desired = sum(1 for each in self._census().pods if active(each)), counts(found).desired
         return found.kind not in COUNTED_KINDS or desired >= self._desired or there < desired
+
+
+def _dear(census: Census) -> float:
+    """For how many times as long as it took a list is believed."""
+    return PODS_DEAR if len(census.pods) >= MANY_PODS else 0.0
 
 
 def _said(pod: Pod) -> tuple[object, ...]:

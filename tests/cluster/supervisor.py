@@ -10,6 +10,7 @@ Nothing is left behind, in three layers:
 - the network namespace has no name: it goes, with its interfaces, when the last process in it goes.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -107,7 +108,8 @@ class Supervisor:
         """Start again what is to be kept and has ended."""
         for name, how in self.kept.items():
             if self.children[name].poll() is not None:
-                self.spawn(name, **how)
+                with contextlib.suppress(OSError):  # the next look tries again
+                    self.spawn(name, **how)
 
     def status(self) -> dict[str, Any]:
         """Exit code by name: None while it runs, negative for a signal."""

@@ -13,6 +13,7 @@ from remesh.objects import Pod, UpdateStrategy
 from remesh.policy import RepairPolicy
 from tests.workers import recreate_doubles as d
 from workers.recent import Recent
+from workers.recreate_evict import Census, _dear
 from workers.recreate_share import goes_first, held_back, ordinal, room
 
 KINDS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
@@ -126,13 +127,18 @@ def test_an_answer_that_took_long_is_believed_for_longer_but_never_for_long(took
         return len(asked)
 
     def recall() -> int:
-        return recent.recall(("pods", "a"), 0.5, ask, lambda: now[0], dear=10.0)
+        return recent.recall(("pods", "a"), 0.5, ask, lambda: now[0], dear=lambda _: 10.0)
 
     assert recall() == 1
     now[0] += lasts - 0.01
     assert recall() == 1
     now[0] += 0.02
     assert recall() == 2
+
+
+@pytest.mark.parametrize(("pods", "times"), [(0, 0.0), (99, 0.0), (100, 10.0), (1000, 10.0)])
+def test_only_a_list_of_many_pods_is_believed_because_it_took_long(pods: int, times: float) -> None:
+    assert _dear(Census([Pod()] * pods, {}, 0)) == times
 
 
 def test_an_answer_that_does_not_last_is_only_for_those_who_waited_for_it() -> None:
