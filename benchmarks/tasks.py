@@ -96,27 +96,40 @@ class Started:
             self._receiver.capture(limit=None, timeout=None, wakeup=False)
 
 
+class Sender:
+    """The watcher's releaser, with findings that wait behind an open gate."""
+
+    def __init__(self, stack: Stack, policy: Policy) -> None:
+        self.app = queue.make_app(stack.settings, consumes=False)
+        self._desk = Desk(stack.cluster, policy, load_profiles(None), Store(), stack.trail, stack.ledger)
+        self._releaser = Releaser(self._desk, lambda request: queue.send(self.app, request))
+
+    def send(self, first: int, count: int) -> float:
+        """Release so many at once, from that number on; when it began, in seconds since the epoch."""
+        for number in range(first, first + count):
+            to_waiting(self._desk.book.add(finding(number, self._desk.cluster)))
+        began = time.time()
+        self._releaser.release([Gate(INJECTOR.key, status=GateStatus.OPEN)])
+        return began
+
+
+def roomy(count: int) -> tuple[Policy, str]:
+    """A policy whose window takes so many findings and a few more: as an object, and as a policy file's text."""
+    room = count + 100
+    policy = load_policy().model_copy(update={"window": WindowPolicy(initial=room, maximum=room)})
+    return policy, f"[window]\ninitial = {room}\nmaximum = {room}\n"
+
+
 def by_remesh(stack: Stack, options: argparse.Namespace, policy: Policy, *, work: bool) -> dict[str, Any]:
     """Release findings, and see their tasks start. Without `work` the tasks do nothing."""
-    app = queue.make_app(stack.settings, consumes=False)
-    desk = Desk(stack.cluster, policy, load_profiles(None), Store(), stack.trail, stack.ledger)
-    releaser = Releaser(desk, lambda request: queue.send(app, request))
+    sender = Sender(stack, policy)
     if work:
         pids = [stack.start_worker().popen.pid for _ in range(options.workers)]
         workers: AbstractContextManager[list[int]] = nullcontext(pids)
     else:
         workers = _workers("benchmarks.tasks_path", options.workers, stack.env)
-    with workers as pids, Started(app) as started:
-
-        def run(first: int, count: int) -> float:
-            for number in range(first, first + count):
-                to_waiting(desk.book.add(finding(number, stack.cluster)))
-            gate = Gate(INJECTOR.key, status=GateStatus.OPEN)
-            began = time.time()
-            releaser.release([gate])
-            return began
-
-        figures = _take(run, started, options.count, pids)
+    with workers as pids, Started(sender.app) as started:
+        figures = _take(sender.send, started, options.count, pids)
         if not work:
             return figures
         wait(lambda: len(stack.records(types=[RecordType.OUTCOME])) >= options.count, "outcomes", 120)
@@ -186,10 +199,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    room = options.count + 100
-    window = WindowPolicy(initial=room, maximum=room)
-    policy = load_policy().model_copy(update={"window": window})
-    text = f"[window]\ninitial = {room}\nmaximum = {room}\n"
+    policy, text = roomy(options.count)
     ways: dict[str, dict[str, Any]] = {}
     with Served(10) as served, field(served, text) as stack:
         ways["plain Celery, nothing done"] = by_plain(stack, options)

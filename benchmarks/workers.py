@@ -8,52 +8,32 @@ waiting before this machine is full of work. With the 64 threads of a shipped wo
 """
 
 import argparse
-import time
 from pathlib import Path
 from typing import Any
 
 from benchmarks.field import field
 from benchmarks.report import print_table, write
 from benchmarks.served import Served, cpu_seconds, wait
-from benchmarks.tasks import INJECTOR, finding
-from remesh import queue
-from remesh.meshes import load_profiles
+from benchmarks.tasks import Sender, roomy
 from remesh.models import RecordType
-from remesh.policy import WindowPolicy, load_policy
 from tests.stack import Stack
-from watcher.desk import Desk
-from watcher.findings import to_waiting
-from watcher.gate import Gate, GateStatus
-from watcher.release import Releaser
-from watcher.store import Store
 
 
 def measure(workers: int, options: argparse.Namespace) -> dict[str, float]:
     """Outcomes a second of so many workers, and the CPU of one outcome."""
-    room = options.count + 100
-    text = f"[window]\ninitial = {room}\nmaximum = {room}\n"
+    policy, text = roomy(options.count)
     with Served(10, answer_ms=options.answer_ms) as served, field(served, text) as stack:
         threads = ["--concurrency", str(options.concurrency)]
         started = [stack.start("worker", *threads, f"--hostname=worker-{number}@%h") for number in range(workers)]
         for each in started:
             each.wait_for("ready.")
         pids = [each.popen.pid for each in started]
-        before, began = sum(map(cpu_seconds, pids)), time.time()
-        release(stack, options.count, room)
+        before, sender = sum(map(cpu_seconds, pids)), Sender(stack, policy)
+        began = sender.send(0, options.count)
         wait(lambda: ended(stack) >= options.count, f"{options.count} outcomes", 600)
         cpu = sum(map(cpu_seconds, pids)) - before
         last = max(each.at.timestamp() for each in stack.records(types=[RecordType.OUTCOME]))
     return {"workers": workers, "rate": options.count / (last - began), "cpu_ms": 1000 * cpu / options.count}
-
-
-def release(stack: Stack, count: int, room: int) -> None:
-    """So many findings at once, as the watcher releases them."""
-    app = queue.make_app(stack.settings, consumes=False)
-    policy = load_policy().model_copy(update={"window": WindowPolicy(initial=room, maximum=room)})
-    desk = Desk(stack.cluster, policy, load_profiles(None), Store(), stack.trail, stack.ledger)
-    for number in range(count):
-        to_waiting(desk.book.add(finding(number, stack.cluster)))
-    Releaser(desk, lambda request: queue.send(app, request)).release([Gate(INJECTOR.key, status=GateStatus.OPEN)])
 
 
 def ended(stack: Stack) -> int:

@@ -135,13 +135,11 @@ class Herd:
         A budget's status follows a deletion that asks for no leave only when the disruption controller has seen it;
         until then the API server allows as many evictions as before, to whoever asks.
         """
-        pods = (self.seen[uid] for uid in {*self._there, *self.ours} & set(self.seen) if uid != beast.uid)
         since = time.monotonic() - STATUS_SECONDS
         return sum(
-            1
-            for each in pods
-            if (each.namespace, each.app) == (beast.namespace, beast.app)
-            and (each.ready or (each.uid in self.ours and each.was_ready and each.went > since))
+            (each.uid in self._there and each.ready) or (each.uid in self.ours and each.was_ready and each.went > since)
+            for each in self.seen.values()
+            if each.uid != beast.uid and (each.namespace, each.app) == (beast.namespace, beast.app)
         )
 
     def _new(self, pod: dict[str, Any]) -> Beast:

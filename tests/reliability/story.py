@@ -118,6 +118,11 @@ class Story:
         """Findings whose last word is not yet an outcome."""
         return [key for key, chain in self.chains().items() if not _ended(chain)]
 
+    def budget_in_the_way(self) -> bool:
+        """True if a finding's last try was put off by a disruption budget."""
+        tries = ([r for r in chain if r.type is RecordType.OUTCOME][-1:] for chain in self.chains().values())
+        return any(record.code == "blocked_by_pdb" for last in tries for record in last)
+
     def violations(self) -> list[str]:
         """What does not hold, in words; empty if all is well."""
         return [*self._pods_hurt(), *self._chains_broken(), *self._left_behind()]
