@@ -4,15 +4,21 @@ Trail and ledger are in REMESH_REDIS_URL; the tasks are there, too, unless REMES
 RabbitMQ. Used by watcher, workers and command line at their start.
 """
 
-from typing import Protocol
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final, NoReturn, Protocol
 
 from remesh import amqp, logs, redisdb
 from remesh.broker_urls import endpoint, is_amqp
-from remesh.errors import BrokerUnsafe
+from remesh.errors import BrokerUnreachable, BrokerUnsafe
 from remesh.queue import queue_names
 from remesh.settings import Settings
 
 log = logs.get("brokers")
+
+START_PAUSE_SECONDS: Final = 1.0  # between two tries to reach them at the start
 
 
 class Report(Protocol):
@@ -58,6 +64,41 @@ def broker_report(settings: Settings) -> Report:
     variable = "REMESH_BROKER_URL" if settings.broker_url is not None else "REMESH_REDIS_URL"
     with redisdb.connect_url(settings.broker, variable) as client:
         return redisdb.check_broker(client)
+
+
+def require_safe_in_time(settings: Settings) -> list[Report]:
+    """`require_safe` for processes that may be there before their servers: waits for `start_seconds` at most.
+
+    For what does not answer, and for nothing else: a wrong password is one at the first try. SIGTERM ends the wait and
+    the process. Call it in the main thread. Raises what `require_safe` does.
+    """
+    end = time.monotonic() + settings.start_seconds
+    said = False
+    with _ended_by_sigterm():
+        while True:
+            try:
+                return require_safe(settings)
+            except BrokerUnreachable as error:
+                if time.monotonic() >= end:
+                    raise
+                if not said:
+                    log.warning("waiting for redis and broker", seconds=settings.start_seconds, error=str(error))
+                said = True
+            time.sleep(START_PAUSE_SECONDS)
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """The first process of a container ignores a signal for which it has no handler."""
+
+    def end(number: int, _frame: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def require_safe(settings: Settings) -> list[Report]:

@@ -33,6 +33,8 @@ class Settings(BaseSettings):
     """Folder of mesh profiles that add to or override the shipped ones."""
     allow_unsafe_broker: bool = False
     """Start although Redis has no AOF or may evict keys. Tasks and trail can then be lost."""
+    start_seconds: int = Field(default=0, ge=0, le=3600)
+    """Watchers and workers: wait so long for Redis and broker to answer at the start; 0: end at once without them."""
     signing_key: SecretStr | None = Field(default=None, min_length=16)
     """Key of the workers, the same for all of them and not in Redis: only with it one worker brings back a pod without
     a controller that another one evicted. At least 16 characters."""

@@ -76,7 +76,7 @@ class _Process:
         self._client = KubeClient(load_access(settings.kubeconfig, settings.context))
         self._leader = leadership(settings, self._client, self._shard)
         self._redis = redisdb.connect(settings)
-        brokers.require_safe(settings)
+        brokers.require_safe_in_time(settings)
         self._stop = threading.Event()
         self._store = Store()
         self._reflectors = Reflectors(self._client, self._store, profiles, self._stop, self._shard)

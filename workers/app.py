@@ -161,7 +161,7 @@ def check(settings: Settings, contexts: ContextSource) -> None:
     Raises ConfigError, BrokerUnreachable or BrokerUnsafe.
     """
     context = contexts()
-    brokers.require_safe(settings)
+    brokers.require_safe_in_time(settings)
     log.info("worker starts", version=__version__, cluster=settings.cluster, mode=context.policy.mode.value)
     if context.policy.repair.bare_pods and not context.signing_key:
         log.warning("pods without a controller are lost with the worker that evicted them", set="REMESH_SIGNING_KEY")

@@ -1,5 +1,6 @@
 """How the watcher starts and ends as a process: one line and one exit code for everything that is wrong."""
 
+import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -91,6 +92,39 @@ def test_a_redis_that_is_not_there_is_named(stack: Stack) -> None:
     code, lines = refused_start(stack, REMESH_REDIS_URL=f"unix://{stack.folder}/nobody.sock")
     assert code == 5
     assert len(lines) == 1
+
+
+@pytest.mark.parametrize(("service", "begun"), [("watcher", "synced"), ("worker", "ready.")])
+def test_started_before_its_redis_it_waits_as_long_as_it_is_told_to(stack: Stack, service: str, begun: str) -> None:
+    stack.redis.stop()
+    started = stack.start(service, env={"REMESH_START_SECONDS": "120"})
+    started.wait_for("waiting for redis and broker")
+    assert started.popen.poll() is None
+    stack.redis.start()
+    started.wait_for(begun)
+
+
+@pytest.mark.parametrize("service", ["watcher", "worker"])
+def test_waiting_for_redis_ends_when_asked_to_and_when_its_time_is_over(stack: Stack, service: str) -> None:
+    stack.redis.stop()
+    started = stack.start(service, env={"REMESH_START_SECONDS": "120"})
+    started.wait_for("waiting for redis and broker")
+    started.terminate()
+    assert started.popen.returncode == 128 + signal.SIGTERM
+
+    started = stack.start(service, env={"REMESH_START_SECONDS": "1"})
+    wait_until(lambda: started.popen.poll() is not None, "its end", 30)
+    assert started.popen.returncode == 5
+    assert started.text().count("waiting for redis and broker") == 1
+    assert "Traceback" not in started.text()
+
+
+def test_a_wrong_password_is_not_waited_for(stack: Stack) -> None:
+    stack.connection.config_set("requirepass", "another one")
+    code, lines = refused_start(stack, REMESH_START_SECONDS="120")
+    assert code == 5
+    assert len(lines) == 1
+    assert "password" in lines[0]
 
 
 ELECTION = {"REMESH_LEADER_ELECTION": "true", "REMESH_LEASE_NAMESPACE": "default"}

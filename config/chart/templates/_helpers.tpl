@@ -149,6 +149,9 @@ capabilities:
 - name: REMESH_MESHES
   value: /etc/remesh/meshes
 {{- end }}
+{{- /* Redis may come up after them: wait, for less long than the startup probe does. */}}
+- name: REMESH_START_SECONDS
+  value: "120"
 - name: REMESH_METRICS_HOST
   value: 0.0.0.0
 - name: REMESH_METRICS_PORT
