@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
+from typing import NamedTuple
 
 from remesh.models import Action, Decision, Finding
 
@@ -42,6 +43,27 @@ def owner_uid(finding: Finding) -> str:
     return finding.owner.uid if owned and finding.owner else finding.ref.uid
 
 
+class _Facts(NamedTuple):
+    """What a finding says of how it is released."""
+
+    gate: str
+    owner_uid: str
+    template: tuple[str, str, str]
+    order: tuple[bool, datetime, str]
+    evicts: bool
+
+
+def _facts_of(finding: Finding) -> _Facts:
+    uid = owner_uid(finding)
+    return _Facts(
+        gate=finding.injector.key if finding.injector else "",
+        owner_uid=uid,
+        template=(finding.ref.namespace, uid, finding.template_hash),
+        order=(finding.priority_class not in CRITICAL, finding.first_seen, finding.id),
+        evicts=repair_of(finding) is Action.RECREATE_POD,
+    )
+
+
 @dataclass(slots=True)
 class Tracked:
     """One finding and its state."""
@@ -56,32 +78,39 @@ class Tracked:
     failed_at: datetime | None = None  # when the trouble began, as far as its state tells; for measuring only
     begun: bool = False  # a worker may have written an intent, and no outcome
     suspect: bool = False  # its own dry run failed in a way that says more about it than about the injector
-    # Each round asks thousands of waiting findings for their gate, several times; a finding never changes in place.
-    _gate: str = field(default="", init=False, repr=False, compare=False)
-    _gate_of: Finding | None = field(default=None, init=False, repr=False, compare=False)
+    _said_of: Finding | None = field(default=None, init=False, repr=False, compare=False)
+    _facts: "_Facts | None" = field(default=None, init=False, repr=False, compare=False)
 
     @property
     def gate(self) -> str:
         """Key of the injector whose gate it waits behind."""
-        if self._gate_of is not self.finding:
-            self._gate_of = self.finding
-            self._gate = self.finding.injector.key if self.finding.injector else ""
-        return self._gate
+        return self._known().gate
 
     @property
     def owner_uid(self) -> str:
         """See `owner_uid`."""
-        return owner_uid(self.finding)
+        return self._known().owner_uid
 
     @property
     def template(self) -> tuple[str, str, str]:
         """Whose template a dry run of it tries: a thousand bare pods of one owner are one question."""
-        return (self.finding.ref.namespace, self.owner_uid, self.finding.template_hash)
+        return self._known().template
 
     @property
     def order(self) -> tuple[bool, datetime, str]:
         """Sort key of the release: system-critical first, then the oldest."""
-        return (self.finding.priority_class not in CRITICAL, self.finding.first_seen, self.finding.id)
+        return self._known().order
+
+    @property
+    def evicts(self) -> bool:
+        """True if its repair takes a running pod away."""
+        return self._known().evicts
+
+    def _known(self) -> "_Facts":
+        """Each round asks thousands of waiting findings, several times; a finding never changes in place."""
+        if self._facts is None or self._said_of is not self.finding:
+            self._said_of, self._facts = self.finding, _facts_of(self.finding)
+        return self._facts
 
 
 @dataclass(slots=True)

@@ -20,7 +20,7 @@ from watcher import pace as paces
 from watcher.desk import Desk
 from watcher.findings import State, Tracked, to_refused
 from watcher.gate import Gate, Seen
-from watcher.release import evicts, probe_candidate
+from watcher.release import probe_candidate
 
 log = logs.get("watcher.gate")
 
@@ -166,7 +166,7 @@ class Gatekeeper:
     def _under_way(self, key: str) -> tuple[int, int]:
         """Repairs that are under way through a gate, and how many of them are evictions."""
         released = [each for each in self._desk.book if each.state is State.RELEASED and each.gate == key]
-        return len(released), sum(map(evicts, released))
+        return len(released), sum(each.evicts for each in released)
 
     def _about_template(self, keeper: Keeper, tracked: Tracked, result: ProbeResult) -> bool:
         """True if the answer speaks of this template (denied, quota, not injected) and not of the injector."""

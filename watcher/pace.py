@@ -1,4 +1,4 @@
-"""How many evictions may be under way through an injector, by how long it takes to answer. Pure.
+"""How many evictions may be under way through an injector, and how evenly, by how long it takes to answer. Pure.
 
 The window of pods halves when an admission fails; by then somebody was hurt. Before an injector fails it becomes slow,
 and what makes it slow may be the repair. So evictions, which take away pods that serve and can wait, are paced by how
@@ -7,6 +7,7 @@ twice as many per sample at first, then one more each time, and half as many whe
 has room for: that limit is another one, and stays.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -16,6 +17,9 @@ FACTOR: Final = 2.0  # of the time at rest: slower than this is slow
 SLACK_SECONDS: Final = 0.02  # that much is chance, where the injector answers within a few milliseconds
 # One slow answer among fast ones is chance, too, on a machine that does other things; the middle of three says more.
 SAMPLES: Final = 3
+# Evictions follow one another at so many times what an admission takes: evenly, since several at the same moment make
+# one another slow, and all others' pods, too; and so of the injector's time one part in so many is theirs.
+SPREAD: Final = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,41 @@ class Pace:
 
 
 AT_FIRST: Final = Pace()
+
+
+def spacing(pace: Pace) -> float:
+    """Seconds between two evictions: more while the injector takes longer than at rest, none while nothing is known."""
+    return SPREAD * max(pace.rest or 0.0, pace.recent or 0.0)
+
+
+class Spread:
+    """When the next eviction may go, by gate, in monotonic seconds. Only bookkeeping: the time is an argument."""
+
+    def __init__(self) -> None:
+        self._due: dict[str, float] = {}
+        self._held: set[str] = set()  # gates whose next eviction waits for nothing but its time
+        self._now = 0.0
+
+    def begin(self, gates: Collection[str], now: float) -> None:
+        """A round begins; gates that are gone are forgotten."""
+        self._now, self._held = now, set()
+        self._due = {gate: due for gate, due in self._due.items() if gate in gates}
+
+    def free(self, gate: str) -> bool:
+        """May one go now? If not, it waits for `next_turn`."""
+        if self._due.get(gate, 0.0) <= self._now:
+            return True
+        self._held.add(gate)
+        return False
+
+    def took(self, gate: str, seconds: float) -> None:
+        """One goes now; the next so many seconds later, or than it was due, so that a late round loses no time."""
+        due = self._due.get(gate, 0.0)
+        self._due[gate] = (due if self._now - due < seconds else self._now) + seconds
+
+    def next_turn(self) -> float | None:
+        """When the first of those that are held may go."""
+        return min((self._due[gate] for gate in self._held), default=None)
 
 
 def anew(pace: Pace) -> Pace:

@@ -4,6 +4,7 @@ The window is counted in pods about to be created: a nudge costs as many as are 
 creates them all (in batches of 1, 2, 4 … up to 500).
 """
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
@@ -19,6 +20,7 @@ from remesh.policy import Mode
 from watcher.desk import Desk
 from watcher.findings import State, Tracked, repair_of, to_released, to_waiting
 from watcher.gate import Gate, GateStatus
+from watcher.pace import Spread, spacing
 from watcher.turns import Turns, in_turn
 
 log = logs.get("watcher.release")
@@ -38,11 +40,6 @@ class Sender(Protocol):
 def cost(tracked: Tracked) -> int:
     """Pods that a repair of this finding makes the controller create."""
     return max(1, tracked.finding.missing)
-
-
-def evicts(tracked: Tracked) -> bool:
-    """True if its repair takes a running pod away."""
-    return repair_of(tracked.finding) is Action.RECREATE_POD
 
 
 def candidates(gate: Gate, waiting: Sequence[Tracked], released: int) -> list[Tracked]:
@@ -79,11 +76,17 @@ class Releaser:
         self._desk = desk
         self._send = send
         self._turns: dict[str, Turns] = {}  # by gate
+        self.spread = Spread()
+
+    def next_turn(self) -> float | None:
+        """Monotonic time of the next eviction that waits for nothing but the one before it."""
+        return self.spread.next_turn()
 
     def release(self, gates: Iterable[Gate]) -> None:
         """Release through every open gate what the window has room for."""
         known = {gate.key: gate for gate in gates}
         self._turns = {key: self._turns.get(key) or Turns(cost) for key in known}
+        self.spread.begin(known, time.monotonic())
         for key, gate in known.items():
             waiting = self._desk.book.waiting(key)
             if not waiting or not gate.releases:
@@ -101,17 +104,19 @@ class Releaser:
         """What may go now, in order, as long as there is room: what was chosen counts as under way."""
         under_way = [each for each in self._desk.book if each.gate == gate.key and each.state is State.RELEASED]
         busy, leaves = Counter(each.owner_uid for each in under_way), dict[str, _Leave]()
-        evicting = sum(map(evicts, under_way))
+        evicting = sum(each.evicts for each in under_way)
         at_once = int(gate.pace.limit)
-        if any(map(evicts, waiting)) and not self._desk.ledger.brakes.proven(gate.key):
+        if any(each.evicts for each in waiting) and not self._desk.ledger.brakes.proven(gate.key):
             at_once = 1  # the brake would send others back, and they would cool down for that
         for tracked in candidates(gate, waiting, len(under_way)):
-            if evicts(tracked) and evicting >= at_once:
+            if tracked.evicts and (evicting >= at_once or not self.spread.free(gate.key)):
                 continue
             if not self._owner_allows(tracked, busy, leaves):
                 continue
             busy[tracked.owner_uid] += 1
-            evicting += evicts(tracked)
+            evicting += tracked.evicts
+            if tracked.evicts:
+                self.spread.took(gate.key, spacing(gate.pace))
             yield tracked
 
     def _owner_allows(self, tracked: Tracked, busy: "Counter[str]", leaves: "dict[str, _Leave]") -> bool:
@@ -119,7 +124,7 @@ class Releaser:
 
         `leaves` are of this round: a thousand pods of one owner are one question.
         """
-        if not evicts(tracked):
+        if not tracked.evicts:
             return True
         uid = tracked.owner_uid
         leave = leaves.get(uid) or leaves.setdefault(uid, self._leave(uid))

@@ -95,6 +95,9 @@ class Watcher:
         probe = self.gatekeeper.next_probe()
         if probe is not None:
             times.append(probe - now)
+        turn = self.releaser.next_turn()
+        if turn is not None:
+            times.append(turn - now)
         expiry = self._desk.book.next_expiry()
         if expiry is not None:
             times.append((expiry - self._desk.steady()).total_seconds())

@@ -1,7 +1,7 @@
 """The pace of evictions: by what the injector takes at rest, never beyond what the policy allows."""
 
 from remesh.policy import WindowPolicy
-from watcher.pace import AT_FIRST, Pace, anew, at_rest, at_work
+from watcher.pace import AT_FIRST, SPREAD, Pace, Spread, anew, at_rest, at_work, spacing
 
 WINDOW = WindowPolicy(maximum=100)
 REST, SLOW = 0.05, 0.5
@@ -77,3 +77,41 @@ def test_without_a_time_at_rest_the_fastest_so_far_has_to_do() -> None:
     pace = after(AT_FIRST, 0.1)
     assert (pace.limit, pace.rest) == (2, 0.1)
     assert after(pace, 0.1).limit == 4
+
+
+def test_evictions_follow_one_another_by_what_an_admission_takes_and_by_more_when_it_takes_longer() -> None:
+    assert spacing(AT_FIRST) == 0
+    assert spacing(known()) == SPREAD * REST
+    assert spacing(after(known(), 0.08, 0.09)) == SPREAD * 0.08
+    assert spacing(after(known(), REST / 2, REST / 2)) == SPREAD * REST
+
+
+def gone(spread: Spread, *rounds: float, seconds: float = 1.0) -> list[float]:
+    """When evictions go in rounds at these times, if there are always some that wait."""
+    times = []
+    for now in rounds:
+        spread.begin({"a", "b"}, now)
+        while spread.free("a"):
+            spread.took("a", seconds)
+            times.append(now)
+    return times
+
+
+def test_one_goes_at_a_time_and_a_late_round_makes_up_for_less_than_one() -> None:
+    assert gone(Spread(), 10.0, 10.5, 11.0, 11.2, 12.7, 13.0) == [10.0, 11.0, 12.7, 13.0]
+    assert gone(Spread(), 10.0, 500.0, 500.1) == [10.0, 500.0]
+
+
+def test_gates_do_not_wait_for_one_another_and_the_next_turn_is_the_first_that_is_held() -> None:
+    spread = Spread()
+    assert gone(spread, 10.0) == [10.0]
+    assert spread.next_turn() == 11.0
+    assert spread.free("b")
+    spread.took("b", 0.5)
+    assert not spread.free("b")
+    assert spread.next_turn() == 10.5
+    spread.begin({"a"}, 10.6)
+    assert spread.next_turn() is None, "nobody waits any more"
+    assert not spread.free("a")
+    spread.begin({"a", "b"}, 10.7)
+    assert spread.free("b"), "a gate that was gone begins anew"

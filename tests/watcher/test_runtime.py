@@ -60,6 +60,7 @@ from remesh.policy import Policy
 from watcher.desk import Desk
 from watcher.findings import State
 from watcher.gatekeeper import Keeper
+from watcher.pace import SPREAD, Spread
 from watcher.runtime import Watcher
 from watcher.store import Store
 
@@ -140,6 +141,7 @@ class World:
                 self.watcher.gatekeeper.take_results()
             for keeper in self.keepers():
                 keeper.next_probe = 0.0
+            self.watcher.releaser.spread = Spread()  # time has passed
 
     def keepers(self) -> list[Keeper]:
         return list(self.watcher.gatekeeper.keepers.values())
@@ -470,6 +472,24 @@ def test_a_slow_injector_slows_evictions_down_and_nothing_else(world: World) -> 
         world.store.apply("Pod", "DELETED", pod(request.ref.name, "web"))
     world.rounds()
     assert len(world.sent) > let_go + 1
+
+
+def test_evictions_of_one_round_do_not_go_at_the_same_moment(world: World) -> None:
+    world.store.replace("ReplicaSet", [replica_set("web", replicas=100, current=100, message=""), replica_set("stuck")])
+    world.store.replace("Pod", [pod(f"web-{n}", "web") for n in range(100)])
+    world.answer = lambda _finding: PASSES
+    world.rounds()
+    evictions = [each for each in world.sent if each.action is Action.RECREATE_POD]
+    assert len(evictions) > 2
+    began, before = time.monotonic(), len(world.sent)
+    world.watcher.tick()
+    assert len(world.sent) == before + 1
+    world.watcher.tick()
+    assert len(world.sent) == before + 1
+    due = world.watcher.releaser.next_turn()
+    assert due is not None
+    assert due >= began + SPREAD * PASSES.seconds
+    assert world.watcher._pause() <= due - began
 
 
 def test_what_a_worker_saw_of_the_injectors_speed_counts_too(world: World) -> None:
