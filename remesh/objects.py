@@ -92,7 +92,10 @@ class Pod(Slim):
     @property
     def ready(self) -> bool:
         """True if the condition Ready is True."""
-        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
+        for condition in self.status.conditions or ():  # a loop: asked of each of an owner's pods for each eviction
+            if condition.type == "Ready":
+                return condition.status == "True"
+        return False
 
 
 class TemplateMeta(Slim):
@@ -290,7 +293,10 @@ class Node(Slim):
     @property
     def ready(self) -> bool:
         """True if the condition Ready is True."""
-        return any(c.type == "Ready" and c.status == "True" for c in self.status.conditions or ())
+        for condition in self.status.conditions or ():  # a loop: asked of each of an owner's pods for each eviction
+            if condition.type == "Ready":
+                return condition.status == "True"
+        return False
 
 
 type_of_kind: dict[str, Any] = {

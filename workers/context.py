@@ -30,6 +30,7 @@ from remesh.observe import View
 from remesh.policy import Policy, WindowPolicy, load_policy
 from remesh.settings import Settings
 from workers.announce import Announce, Announcer, say_nothing
+from workers.following import Following
 from workers.recent import Recent
 from workers.trust import Memory
 
@@ -216,6 +217,8 @@ class RepairContext:
     pods: PodPort
     clock: Clock = field(default_factory=Clock)
     recent: Recent = field(default_factory=Recent)
+    following: Following | None = None
+    """Without it pods are always listed."""
     revoked: Callable[[str], bool] = never_revoked
     """True once a person has revoked the task of this id, as Flower does it."""
     memory: Memory = field(default_factory=Memory)
@@ -248,6 +251,7 @@ def build_context(settings: Settings, meter: Meter = NOBODY) -> RepairContext:
         profiles=profiles,
         pods=cluster,
         clock=Clock(client.clock.now),
+        following=Following(client),
         signing_key=settings.signing_key.get_secret_value().encode() if settings.signing_key else b"",
     )
 

@@ -9,7 +9,7 @@ Used by `workers.recreate`. It guarantees:
 """
 
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from remesh.detect import owner_of
 from remesh.disruption import forbids, is_custom, min_ready_seconds, share, stranger, unsettled
@@ -21,7 +21,9 @@ from remesh.models import Action, AuditRecord, ObjectRef, Probe, Result
 from remesh.objects import OwnerReference, Pod, Workload
 from remesh.tally import COUNTED_KINDS, active, counts
 from workers.context import Step, reached
+from workers.following import Flock
 from workers.recreate_attempt import Attempt, repairable
+from workers.recreate_census import Census, judged, looked
 from workers.recreate_proof import from_proof, judge_all, passes, proof_seconds
 from workers.recreate_share import goes_first, held_back, room
 from workers.recreate_template import another_template
@@ -31,25 +33,12 @@ from workers.verdicts import Verdict
 # Age up to which an owner that was read will do while several of its pods are looked at; before anything is done it is
 # read again.
 OWNER_SECONDS: Final = 0.5
-# A list of many pods will do for ten times as long as it took, for two seconds at most: a thousand are 6 MB, and with a
-# list for each eviction the cost would grow with the square. A few pods are listed anew each time, however long that
-# takes, since one of them may be half of what there is. What other workers do meanwhile the slots tell.
-MANY_PODS: Final = 100
-PODS_DEAR: Final = 10.0
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0
 
 
 Read = Callable[[OwnerReference], Workload]
 """Whom an owner reference names. Raises NotFound."""
-
-
-class Census(NamedTuple):
-    """An owner's pods, and in which order they were first seen by any worker."""
-
-    pods: list[Pod]
-    numbers: dict[str, int]  # by UID
-    last: int
 
 
 class Eviction:
@@ -65,6 +54,7 @@ class Eviction:
         self._last = 0
         self._desired = 0  # pods that its owner wanted then
         self._mine = ""  # UID of the replacement, once one is claimed
+        self._flock = Flock({}, 0)  # its owner's pods as of the last look, if they are followed
 
     def run(self, pod: Pod) -> Verdict:
         """Step by step; each says why it ends there."""
@@ -174,7 +164,7 @@ class Eviction:
 
     def _spared(self, earlier: list[str]) -> Verdict | None:
         """Counted after the slot was taken, so that of two that come at once the later one sees the earlier."""
-        census = self._census()
+        census = judged(self._ctx, self._owner)
         self._last = census.last
         self._desired = counts(self._owner).desired
         if self._last < 2 and is_custom(_reference(self._owner_ref())):
@@ -184,7 +174,7 @@ class Eviction:
             self._owner,
             self._above,
             self._ctx.policy.repair,
-            census.pods,
+            census.pods.values(),
             self._pod,
             earlier=earlier,
             marked=self._attempt.marked,
@@ -271,11 +261,11 @@ class Eviction:
             "desired": self._desired,
         }
         reason = f"evict it, so that {details['owner']} puts a pod with its sidecar in its place"
-        braked = attempt.brake(self._pod, self._census().pods)
+        braked = attempt.brake(self._pod, looked(self._ctx, self._owner).pods.values())
         return braked or attempt.intend("evict", reason, details) or attempt.evict(self._pod) or self._verify()
 
     def _verify(self) -> Verdict:
-        sight = Sight(self._look, self._doubt, self._attempt.saw, self._ctx.clock)
+        sight = Sight(self._look, self._doubt, self._attempt.saw, self._ctx.clock, self._rest)
         seconds = self._ctx.policy.repair.verify_seconds
         verdict = wait(sight, " and ".join(self._attempt.names), seconds, min_ready_seconds(self._owner))
         reached(Step.VERIFIED)
@@ -283,20 +273,16 @@ class Eviction:
 
     def _look(self) -> Seen:
         self._attempt.hold()  # if it is lost, looking on harms nobody
-        census = self._census()
-        going = any(each.metadata.uid == self._ref.uid for each in census.pods)
+        census = looked(self._ctx, self._owner)
+        self._flock, going = census.flock, self._ref.uid in census.pods
         new = self._replacement(census)
         return Seen(new, marked=new is not None and self._attempt.marked(new), going=going)
 
-    def _census(self) -> Census:
-        key, clock = ("pods", self._owner.metadata.uid), self._ctx.clock
-        return self._ctx.recent.recall(key, 0.0, self._take_census, clock.monotonic, dear=_dear)
-
-    def _take_census(self) -> Census:
-        pods = sorted(self._ctx.cluster.pods_of(self._owner), key=lambda pod: pod.metadata.creation_timestamp)
-        uids = [each.metadata.uid for each in pods]
-        last, numbers = self._ctx.ledger.number_pods(self._owner.metadata.uid, uids)
-        return Census(pods, dict(zip(uids, numbers, strict=True)), last)
+    def _rest(self, seconds: float) -> None:
+        """Until the replacement comes or has become Ready, where its owner's pods are followed."""
+        following, uid = self._ctx.following, self._owner.metadata.uid
+        if following is None or not following.wait(uid, self._flock, self._mine, seconds):
+            self._ctx.clock.sleep(seconds)
 
     def _replacement(self, census: Census) -> Pod | None:
         """The pod that came for this one: several may be replaced at once, and each new pod counts for one of them.
@@ -313,7 +299,7 @@ class Eviction:
     def _new(self, census: Census) -> list[Pod]:
         """Running pods from after the eviction, in the order in which they came; a StatefulSet's own name first."""
         numbers = census.numbers
-        new = [each for each in census.pods if active(each) and numbers[each.metadata.uid] > self._last]
+        new = [each for uid, each in census.pods.items() if numbers[uid] > self._last and active(each)]
         return sorted(new, key=lambda pod: (pod.metadata.name != self._ref.name, numbers[pod.metadata.uid]))
 
     def _doubt(self) -> Verdict | None:
@@ -330,13 +316,11 @@ class Eviction:
     def _wanted(self) -> bool:
         """False if its owner wants fewer pods than before, and has them: it was scaled down, or has finished."""
         found = self._ctx.pods.owner(self._ref.namespace, _reference(self._owner_ref()))
-        there, desired = sum(1 for each in self._census().pods if active(each)), counts(found).desired
+        there, desired = (
+            sum(1 for each in judged(self._ctx, self._owner).pods.values() if active(each)),
+            counts(found).desired,
+        )
         return found.kind not in COUNTED_KINDS or desired >= self._desired or there < desired
-
-
-def _dear(census: Census) -> float:
-    """For how many times as long as it took a list is believed."""
-    return PODS_DEAR if len(census.pods) >= MANY_PODS else 0.0
 
 
 def _said(pod: Pod) -> tuple[object, ...]:

@@ -80,6 +80,11 @@ class Sight:
     doubt: Callable[[], Verdict | None]  # why nothing comes, or comes bare, if it is not the template's own fault
     progress: Callable[[Seen], None]
     clock: Clock
+    rest: Callable[[float], None] | None = None  # between two looks, in seconds or until something has changed
+
+    def pause(self, seconds: float) -> None:
+        """Wait for the next look."""
+        (self.rest or self.clock.sleep)(seconds)
 
 
 class _Steady:
@@ -128,5 +133,5 @@ def wait(sight: Sight, sidecars: str, seconds: float, min_ready: float = 0.0) ->
             verdict = sight.doubt() or verdict
         if verdict is not None:
             return verdict
-        sight.clock.sleep(max(0.05, min(pause, seconds - passed)))
+        sight.pause(max(0.05, min(pause, seconds - passed)))
         pause = min(LONGEST_PAUSE_SECONDS, pause * 1.5)

@@ -13,7 +13,7 @@ from remesh.objects import Pod, UpdateStrategy
 from remesh.policy import RepairPolicy
 from tests.workers import recreate_doubles as d
 from workers.recent import Recent
-from workers.recreate_evict import Census, _dear
+from workers.recreate_census import Census, dear
 from workers.recreate_share import goes_first, held_back, ordinal, room
 
 KINDS = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Job")
@@ -138,7 +138,7 @@ def test_an_answer_that_took_long_is_believed_for_longer_but_never_for_long(took
 
 @pytest.mark.parametrize(("pods", "times"), [(0, 0.0), (99, 0.0), (100, 10.0), (1000, 10.0)])
 def test_only_a_list_of_many_pods_is_believed_because_it_took_long(pods: int, times: float) -> None:
-    assert _dear(Census([Pod()] * pods, {}, 0)) == times
+    assert dear(Census({str(number): Pod() for number in range(pods)}, {}, 0)) == times
 
 
 def test_an_answer_that_does_not_last_is_only_for_those_who_waited_for_it() -> None:

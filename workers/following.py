@@ -1,0 +1,189 @@
+"""The pods of owners that have many, followed by a watch while they are being replaced.
+
+A list of a thousand pods is 8 MB of JSON, and every replacement asks for several. So from the first long list on a
+worker keeps an owner's pods current by a watch, as controllers do, until nobody has asked for them for a while. It is
+believed as long as something was heard of it, and that is for the caller to say; without it everything is listed.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from remesh import logs
+from remesh.kube.decode import selector_text
+from remesh.kube.transport import KubeClient
+from remesh.kube.watch import Reflector
+from remesh.objects import Pod, Workload
+from remesh.tally import active
+
+log = logs.get("worker.following")
+
+MOST: Final = 16  # owners at the same time; each costs two threads, a connection and some 1.5 KB a pod
+LINGER_SECONDS: Final = 30.0  # after the last question
+GIVEN_UP_SECONDS: Final = 60.0  # an owner whose pods cannot be watched, for want of the right perhaps
+LOOK_SECONDS: Final = 1.0  # between two looks whether anybody still asks
+
+
+class Flock(NamedTuple):
+    """An owner's pods at one moment."""
+
+    pods: dict[str, Pod]  # by UID
+    came: int  # pods that have come since it is followed
+
+
+@dataclass(slots=True)
+class _Followed:
+    reflector: Reflector
+    asked: float  # when somebody asked last, monotonic
+    stop: threading.Event = field(default_factory=threading.Event)
+    changed: threading.Condition = field(default_factory=threading.Condition)
+    pods: dict[str, Pod] = field(default_factory=dict)
+    numbers: dict[str, int] = field(default_factory=dict)
+    came: int = 0
+
+
+class Following:
+    """All owners that one worker follows. Thread-safe."""
+
+    def __init__(self, client: KubeClient, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._client = client
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._followed: dict[str, _Followed] = {}
+        self._given_up: dict[str, float] = {}  # until when, by the owner's UID
+
+    def begin(self, owner: Workload) -> None:
+        """Follow its pods from now on, unless there is no selector, no room, or it was tried in vain of late."""
+        uid, now = owner.metadata.uid, self._monotonic()
+        selector = selector_text(owner.spec.selector)
+        if not selector:
+            return
+        with self._lock:
+            self._given_up = {each: until for each, until in self._given_up.items() if until > now}
+            if uid in self._followed or uid in self._given_up or len(self._followed) >= MOST:
+                return
+            followed = self._followed[uid] = _Followed(self._reflector(owner, selector), now)
+        log.info("following the pods of a large owner", owner=f"{owner.kind}/{owner.metadata.name}", uid=uid)
+        threading.Thread(target=self._run, args=(followed,), name="following", daemon=True).start()
+        threading.Thread(target=self._attend, args=(uid, followed), name="following-end", daemon=True).start()
+
+    def pods(self, owner_uid: str, seconds: float) -> Flock | None:
+        """Its pods, if they are followed and something was heard of them at most `seconds` ago."""
+        followed = self._of(owner_uid)
+        if followed is None or not followed.reflector.synced.is_set():
+            return None
+        if followed.reflector.last_error or time.monotonic() - followed.reflector.last_activity > seconds:
+            return None
+        with followed.changed:
+            return Flock(dict(followed.pods), followed.came)
+
+    def number(self, owner_uid: str, ask: Callable[[list[Pod]], Mapping[str, int]]) -> dict[str, int]:
+        """Numbers of its pods by UID. `ask` is asked for those of pods that have none yet, the oldest first."""
+        followed = self._of(owner_uid)
+        if followed is None:
+            return {}
+        with followed.changed:
+            new = [pod for uid, pod in followed.pods.items() if uid not in followed.numbers]
+        found = ask(sorted(new, key=lambda pod: pod.metadata.creation_timestamp))
+        with followed.changed:
+            followed.numbers.update(found)
+            return dict(followed.numbers)
+
+    def wait(self, owner_uid: str, seen: Flock, uid: str, seconds: float) -> bool:
+        """Block until the pod of that UID has become Ready or ends; for `uid` "" until another pod has come.
+
+        `seen` is what the caller knows already; `seconds` the longest time. False, at once, if it is not followed.
+        """
+        followed = self._of(owner_uid)
+        if followed is None or followed.stop.is_set():
+            return False
+        with followed.changed:
+            followed.changed.wait_for(lambda: followed.stop.is_set() or _news(followed, seen, uid), seconds)
+        return True
+
+    def _of(self, owner_uid: str) -> _Followed | None:
+        with self._lock:
+            followed = self._followed.get(owner_uid)
+        if followed is not None:
+            followed.asked = self._monotonic()
+        return followed
+
+    def _reflector(self, owner: Workload, selector: str) -> Reflector:
+        uid = owner.metadata.uid
+
+        def on_list(items: list[Any]) -> None:
+            self._replace(uid, items)
+
+        def on_event(event: str, pod: Any) -> None:
+            self._apply(uid, event, pod)
+
+        return Reflector(
+            self._client, "Pod", on_list, on_event, namespace=owner.metadata.namespace, label_selector=selector
+        )
+
+    def _replace(self, owner_uid: str, pods: list[Pod]) -> None:
+        with self._lock:
+            followed = self._followed.get(owner_uid)
+        if followed is None:
+            return
+        owned = {pod.metadata.uid: pod for pod in pods if _owned(pod, owner_uid)}
+        with followed.changed:
+            followed.came += len(owned.keys() - followed.pods.keys())
+            followed.pods = owned
+            followed.numbers = {uid: each for uid, each in followed.numbers.items() if uid in owned}
+            followed.changed.notify_all()
+
+    def _apply(self, owner_uid: str, event: str, pod: Pod) -> None:
+        with self._lock:
+            followed = self._followed.get(owner_uid)
+        if followed is None:
+            return
+        uid = pod.metadata.uid
+        with followed.changed:
+            if event == "DELETED" or not _owned(pod, owner_uid):
+                followed.pods.pop(uid, None)
+                followed.numbers.pop(uid, None)
+            else:
+                followed.came += uid not in followed.pods
+                followed.pods[uid] = pod
+            followed.changed.notify_all()
+
+    def _run(self, followed: _Followed) -> None:
+        try:
+            followed.reflector.run(followed.stop)
+        finally:
+            self._end(followed)
+
+    def _attend(self, uid: str, followed: _Followed) -> None:
+        """End it when nobody asks any more, and give it up for a while if it does not work."""
+        while not followed.stop.wait(LOOK_SECONDS):
+            now = self._monotonic()
+            if followed.reflector.last_error:
+                with self._lock:
+                    self._given_up[uid] = now + GIVEN_UP_SECONDS
+                break
+            if now - followed.asked > LINGER_SECONDS:
+                break
+        self._end(followed)
+
+    def _end(self, followed: _Followed) -> None:
+        with self._lock:
+            for uid in [uid for uid, each in self._followed.items() if each is followed]:
+                del self._followed[uid]
+        followed.stop.set()
+        with followed.changed:
+            followed.changed.notify_all()
+
+
+def _owned(pod: Pod, owner_uid: str) -> bool:
+    controller = pod.metadata.controller
+    return controller is not None and controller.uid == owner_uid
+
+
+def _news(followed: _Followed, seen: Flock, uid: str) -> bool:
+    if not uid:
+        return followed.came != seen.came
+    pod = followed.pods.get(uid)
+    return pod is None or (pod is not seen.pods.get(uid) and (pod.ready or not active(pod)))
