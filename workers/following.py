@@ -142,13 +142,16 @@ class Following:
             return
         uid = pod.metadata.uid
         with followed.changed:
+            new = uid not in followed.pods
             if event == "DELETED" or not _owned(pod, owner_uid):
                 followed.pods.pop(uid, None)
                 followed.numbers.pop(uid, None)
+                new = True
             else:
-                followed.came += uid not in followed.pods
+                followed.came += new
                 followed.pods[uid] = pod
-            followed.changed.notify_all()
+            if new or pod.ready or not active(pod):  # nobody waits for anything else
+                followed.changed.notify_all()
 
     def _run(self, followed: _Followed) -> None:
         try:

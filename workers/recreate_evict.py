@@ -32,7 +32,7 @@ from workers.verdicts import Verdict
 
 # Age up to which an owner that was read will do while several of its pods are looked at; before anything is done it is
 # read again.
-OWNER_SECONDS: Final = 0.5
+OWNER_SECONDS: Final = 2.0
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0
 

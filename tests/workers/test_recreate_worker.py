@@ -16,6 +16,7 @@ from tests.cluster.cluster import RealCluster
 from tests.cluster.served import CONFIGURATIONS
 from tests.stack import wait_until
 from tests.workers.conftest import Scene, on_every_bed
+from workers.recreate_census import MANY_PODS
 from workers.recreate_proof import LONGEST_PROOF_SECONDS
 
 pytestmark = pytest.mark.timeout(280)
@@ -166,6 +167,28 @@ def test_exactly_the_bare_pods_of_a_deployment_are_replaced_and_its_budget_is_ke
     assert not uids(bare) & uids(after)
     assert sorted(evicted(scene)) == sorted(pod["metadata"]["name"] for pod in bare)
     assert seen.worst >= 10, "the budget was kept at every moment"
+
+
+@on_every_bed
+def test_of_a_large_owner_exactly_the_bare_pods_are_replaced_and_its_pods_are_followed(lax: Scene) -> None:
+    scene, whole = lax, MANY_PODS + 8
+    scene.client.create(scene.namespace, w.replica_set("large", MANY_PODS))
+    injected = uids(all_ready(scene, "large", MANY_PODS))
+    scene.bed.inject_fault(Fault.KILLED)
+    scene.client.scale("ReplicaSet", scene.namespace, "large", whole)
+    bare = [pod for pod in all_ready(scene, "large", whole) if is_bare(scene, pod)]
+    assert len(bare) == 8
+    scene.bed.heal()
+    worker = scene.stack.start_worker()
+
+    outcomes = drive(scene, bare)
+
+    assert {outcome.result for outcome in outcomes.values()} <= {Result.HEALED, Result.INJECTED}
+    after = all_ready(scene, "large", whole)
+    assert not any(is_bare(scene, pod) for pod in after)
+    assert injected <= uids(after), "no injected pod was touched"
+    assert sorted(evicted(scene)) == sorted(pod["metadata"]["name"] for pod in bare)
+    assert worker.text().count("following the pods of a large owner") == 1
 
 
 @on_every_bed
