@@ -20,6 +20,7 @@ SAMPLES: Final = 3
 # Evictions follow one another at so many times what an admission takes: evenly, since several at the same moment make
 # one another slow, and all others' pods, too; and so of the injector's time one part in so many is theirs.
 SPREAD: Final = 6.0
+SPREAD_SECONDS: Final = 1.0  # an injector that takes longer than a sixth of this has time for one a second, too
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,7 @@ AT_FIRST: Final = Pace()
 
 def spacing(pace: Pace) -> float:
     """Seconds between two evictions: more while the injector takes longer than at rest, none while nothing is known."""
-    return SPREAD * max(pace.rest or 0.0, pace.recent or 0.0)
+    return min(SPREAD_SECONDS, SPREAD * max(pace.rest or 0.0, pace.recent or 0.0))
 
 
 class Spread:

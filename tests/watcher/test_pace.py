@@ -84,6 +84,8 @@ def test_evictions_follow_one_another_by_what_an_admission_takes_and_by_more_whe
     assert spacing(known()) == SPREAD * REST
     assert spacing(after(known(), 0.08, 0.09)) == SPREAD * 0.08
     assert spacing(after(known(), REST / 2, REST / 2)) == SPREAD * REST
+    assert spacing(after(known(), SLOW, SLOW)) == SPREAD * REST, "what was slow was answered by half as many"
+    assert spacing(at_rest(AT_FIRST, SLOW)) == 1.0
 
 
 def gone(spread: Spread, *rounds: float, seconds: float = 1.0) -> list[float]:
