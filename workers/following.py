@@ -156,6 +156,8 @@ class Following:
     def _run(self, followed: _Followed) -> None:
         try:
             followed.reflector.run(followed.stop)
+        except Exception:  # the edge of the thread; without it pods are listed again
+            log.exception("following ended")
         finally:
             self._end(followed)
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from remesh.errors import UsageError
+
 CONTEXT_KINDS = ("Namespace", "MutatingWebhookConfiguration")
 
 
@@ -19,6 +21,27 @@ def with_surroundings(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
     namespaces = {_name(each): _namespace(each) for each in documents if each.get("kind") == "Namespace"}
     webhooks = [webhook for each in documents if not is_case(each) for webhook in _webhooks(each)]
     return [each if is_case(each) else _in_context(each, namespaces, webhooks) for each in judged]
+
+
+def in_namespace(documents: list[dict[str, Any]], namespace: str | None) -> list[dict[str, Any]]:
+    """The documents, those of namespaced kinds in this namespace, as `kubectl -n` has it. Cases keep their own.
+
+    Raises UsageError for a manifest that names another one.
+    """
+    if not namespace:
+        return documents
+    return [each if is_case(each) or each.get("kind") in CONTEXT_KINDS else _put(each, namespace) for each in documents]
+
+
+def _put(document: dict[str, Any], namespace: str) -> dict[str, Any]:
+    meta = document.get("metadata")
+    if not isinstance(meta, Mapping):
+        return document
+    given = meta.get("namespace") or namespace
+    if given != namespace:
+        what = f"{document.get('kind', '')}/{_name(document)}"
+        raise UsageError(f"{what} is in namespace {str(given)[:253]!r}, and -n says {namespace!r}; give one of them")
+    return {**document, "metadata": {**meta, "namespace": namespace}}
 
 
 def names_namespace(document: Mapping[str, Any]) -> bool:

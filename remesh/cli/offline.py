@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from remesh.admission import would_call
-from remesh.cli.context_docs import names_namespace, pod_of, with_surroundings
+from remesh.cli.context_docs import in_namespace, names_namespace, pod_of, with_surroundings
 from remesh.cli.live import WHOLE, namespace_facts, pod_labels
 from remesh.cli.options import Common, Output
 from remesh.cli.render import Table, emit, say
@@ -29,7 +29,7 @@ def explain_file(common: Common, path: Path) -> None:
     """Judge every object of a file and print the answers. Raises UsageError where the file cannot be right."""
     session = Session(common)
     name = "standard input" if str(path) == "-" else str(path)
-    documents = with_surroundings(list(load_documents(_text(path), name)))
+    documents = with_surroundings(in_namespace(list(load_documents(_text(path), name)), common.namespace))
     judged = [(document, _judge(session, name, document)) for document in documents]
     if common.format is Output.TABLE and len(judged) == 1 and "object" not in judged[0][0]:
         _show_steps(session, *judged[0])

@@ -63,6 +63,21 @@ def test_a_manifest_of_several_documents(remesh: Remesh, tmp_path: Path) -> None
     assert "app-1" in first["id"]
 
 
+def test_the_namespace_option_fills_in_what_manifests_leave_out_and_contradicts_none(
+    remesh: Remesh, tmp_path: Path
+) -> None:
+    path = tmp_path / "all.yaml"
+    path.write_text(DEPLOYED.replace(", namespace: shop", "", 1))
+    answer = remesh("explain", "-f", path, "-n", "shop", "-o", "jsonl")
+    assert [json.loads(line)["id"] for line in answer.out.splitlines()] == [
+        "ReplicaSet/app-1 -n shop",
+        "ReplicaSet/app-2 -n shop",
+    ]
+    refused = remesh("explain", "-f", path, "-n", "other")
+    assert (refused.code, refused.out) == (exits.USAGE, "")
+    assert "ReplicaSet/app-2 is in namespace 'shop'" in refused.err
+
+
 def test_a_list_is_taken_apart(remesh: Remesh, tmp_path: Path) -> None:
     items = list(yaml.safe_load_all(DEPLOYED))
     path = tmp_path / "list.json"
