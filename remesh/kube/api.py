@@ -6,11 +6,11 @@ run. Errors are those of `remesh.errors`.
 
 import re
 import time
-from collections.abc import Callable, Container, Generator, Iterable, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from remesh import tracing
 from remesh.errors import ClusterError, ClusterUnreachable, Gone, NotFound, RemeshError, UsageError
@@ -50,6 +50,17 @@ Names = list[str]
 Nodes = list[Node]
 Template = Mapping[str, Any]  # a pod template, as the API server has it
 Webhooks = list[tuple[str, Webhook]]  # configuration's name and webhook
+
+
+class Page(Protocol):
+    """One page of a list as it came."""
+
+    @property
+    def continue_token(self) -> str:
+        """Empty on the last one."""
+
+    def page(self) -> ListPage:
+        """All of it. Raises ClusterError."""
 
 
 _BUDGETS = Resource("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
@@ -380,40 +391,41 @@ def _pages(
     client: KubeClient, resource: Resource, namespace: str | None, label_selector: str | None
 ) -> Generator[ListPage]:
     """Page by page. While one is decoded and used, the next one is asked for, and no more than that one."""
-    path = resource.path(namespace or "")
     params: dict[str, str | int] = {"limit": PAGE} | ({"labelSelector": label_selector} if label_selector else {})
-    body = _page(client, resource, path, params)
-    while True:
-        token, decoded = _opened(resource, body)
-        if not token:
-            yield decoded()
-            return
-        following = Ahead(partial(_page, client, resource, path, params | {"continue": token}))
-        try:
-            yield decoded()
-            body = following.result()
-        finally:
-            following.leave()
+    ask = partial(_page, client, resource, resource.path(namespace or ""), params)
+    first = ask("")
+    if not first.continue_token:
+        yield first.page()
+        return
+    with Ahead(_following(ask, first.continue_token)) as following:
+        yield first.page()
+        for each in following:
+            yield each.page()
 
 
-def _page(client: KubeClient, resource: Resource, path: str, params: Mapping[str, str | int]) -> bytes:
-    """Body of one page: pods as protobuf, which costs the API server a third, where it has that; else JSON."""
-    if resource.kind == "Pod":
-        try:
-            return client.request("GET", path, params=params, gzip=True, accept=protobuf.accepted())
-        except ClusterError as error:
-            if error.status != NOT_ACCEPTABLE:
-                raise
+def _following(ask: Callable[[str], Page], token: str) -> Iterator[Page]:
+    while token:
+        page = ask(token)
+        yield page
+        token = page.continue_token
+
+
+def _page(client: KubeClient, resource: Resource, path: str, params: Mapping[str, str | int], token: str) -> Page:
+    asked = {**params, "continue": token} if token else params
+    if resource.kind != "Pod":
+        return decode_list(resource.kind, client.request("GET", path, params=asked, gzip=True))
+    body = _pods(client, path, asked)
+    return protobuf.PodPage(body) if protobuf.is_protobuf(body) else decode_list("Pod", body)
+
+
+def _pods(client: KubeClient, path: str, params: Mapping[str, str | int]) -> bytes:
+    """Protobuf, where the API server has it: that costs it half of what JSON does."""
+    try:
+        return client.request("GET", path, params=params, gzip=True, accept=protobuf.accepted())
+    except ClusterError as error:
+        if error.status != NOT_ACCEPTABLE:
+            raise
     return client.request("GET", path, params=params, gzip=True)
-
-
-def _opened(resource: Resource, body: bytes) -> tuple[str, Callable[[], ListPage]]:
-    """A page's continue token, and what decodes the page: JSON has to be decoded for the token already."""
-    if resource.kind == "Pod" and protobuf.is_protobuf(body):
-        found = protobuf.PodPage(body)
-        return found.continue_token, found.page
-    page = decode_list(resource.kind, body)
-    return page.continue_token, lambda: page
 
 
 def count_endpoints(slices: Iterable[EndpointSlice], lost: Container[str] = ()) -> ReadyEndpoints:

@@ -49,6 +49,10 @@ class ListPage(msgspec.Struct, gc=False):
     resource_version: str = ""
     continue_token: str = ""  # "" on the last page
 
+    def page(self) -> "ListPage":
+        """Itself: it is whole already."""
+        return self
+
 
 class Status(Slim):
     """The API server's own answer to what failed (meta/v1 Status)."""
