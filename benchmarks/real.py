@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.pods import pod
+from benchmarks.served import cpu_seconds
 from tests.client import Client
 from tests.cluster import RealCluster, Tuning
 from tests.cluster import workloads as w
@@ -24,6 +25,8 @@ EACH: Final = 100  # pods of a Deployment
 NAMESPACE: Final = "bench-watch"
 WRITERS: Final = 8
 PATIENCE_SECONDS: Final = 1200.0
+REST_SECONDS: Final = 3.0
+REST_OF_A_CORE: Final = 0.3
 ANNOTATION: Final = "bench.remesh.dev/change"
 
 
@@ -54,6 +57,7 @@ class RealPods:
         for number in range(self._count // EACH):
             self._client.create(NAMESPACE, _deployment(number))
         wait_until(self._all_ready, f"{self._count} pods to be Ready", PATIENCE_SECONDS)
+        wait_until(self._is_at_rest, "the control plane to be at rest", PATIENCE_SECONDS)
 
     def kubeconfig(self, folder: Path) -> Path:
         """How to reach it."""
@@ -94,6 +98,15 @@ class RealPods:
         found = self._client.items("Deployment", NAMESPACE)
         ready: int = sum(each.get("status", {}).get("readyReplicas", 0) for each in found)
         return ready == self._count
+
+    def _is_at_rest(self) -> bool:
+        """Whoever came first would otherwise be served by an API server that is still busy with all these new pods."""
+        before = self._cpu_seconds()
+        time.sleep(REST_SECONDS)
+        return self._cpu_seconds() - before < REST_OF_A_CORE * REST_SECONDS
+
+    def _cpu_seconds(self) -> float:
+        return sum(cpu_seconds(pid) for pid in self._bed.pids().values())
 
     def _pods(self) -> list[Object]:
         return self._client.pods(NAMESPACE)

@@ -15,7 +15,9 @@ class Slim(msgspec.Struct, rename="camel", omit_defaults=True, gc=False):
 
 
 # No API server stores a longer one; whatever sends one is none. `ObjectRef` has the same bounds.
-Name = Annotated[str, msgspec.Meta(max_length=253)]
+NAME_CHARACTERS = 253
+UID_CHARACTERS = 64
+Name = Annotated[str, msgspec.Meta(max_length=NAME_CHARACTERS)]
 
 
 class OwnerReference(Slim):
@@ -29,7 +31,7 @@ class OwnerReference(Slim):
 class ObjectMeta(Slim):
     name: Name = ""
     namespace: Name = ""
-    uid: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    uid: Annotated[str, msgspec.Meta(max_length=UID_CHARACTERS)] = ""
     resource_version: str = ""
     generation: int = 0
     creation_timestamp: str = ""  # RFC 3339, as the API server writes it

@@ -6,12 +6,16 @@ run. Errors are those of `remesh.errors`.
 
 import re
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, cast
+from functools import partial
+from typing import Any, Protocol, cast
 
 from remesh import tracing
 from remesh.errors import ClusterError, ClusterUnreachable, Gone, NotFound, RemeshError, UsageError
+from remesh.kube import protobuf
+from remesh.kube.ahead import Ahead
 from remesh.kube.decode import ListPage, decode_json, decode_list, decode_object, selector_text
 from remesh.kube.owners import decode_owner, selects
 from remesh.kube.resources import KINDS, Resource, resource_of
@@ -32,9 +36,10 @@ from remesh.objects import (
 
 FIELD_MANAGER = "remesh"
 PAGE = 500
-"""Objects per page of a list, as in client-go: a page of pods is then about 3 MB."""
+"""Objects per page of a list, as in client-go: a page of pods is then about 3 MB of JSON or 2 MB of protobuf."""
 GRACE_SECONDS = 3.0
 """How much longer than the API server's own deadline a client waits for its answer."""
+NOT_ACCEPTABLE = 406
 LIST_TRIES = 3
 """A list whose continue token expired (five minutes) starts over; a cluster where that repeats is overloaded."""
 
@@ -45,6 +50,17 @@ Names = list[str]
 Nodes = list[Node]
 Template = Mapping[str, Any]  # a pod template, as the API server has it
 Webhooks = list[tuple[str, Webhook]]  # configuration's name and webhook
+
+
+class Page(Protocol):
+    """One page of a list as it came."""
+
+    @property
+    def continue_token(self) -> str:
+        """Empty on the last one."""
+
+    def page(self) -> ListPage:
+        """All of it. Raises ClusterError."""
 
 
 _BUDGETS = Resource("PodDisruptionBudget", "policy/v1", "poddisruptionbudgets")
@@ -356,12 +372,13 @@ def list_all(
         try:
             items: Objects = []
             version = ""
-            for page in _pages(client, resource_of(kind), namespace, label_selector):
-                if each:
-                    for item in page.items:
-                        each(item)
-                items += page.items if keep is None else [item for item in page.items if keep(item)]
-                version = version or page.resource_version
+            with closing(_pages(client, resource_of(kind), namespace, label_selector)) as pages:
+                for page in pages:
+                    if each:
+                        for item in page.items:
+                            each(item)
+                    items += page.items if keep is None else [item for item in page.items if keep(item)]
+                    version = version or page.resource_version
         except Gone:
             if not left:
                 raise
@@ -372,17 +389,43 @@ def list_all(
 
 def _pages(
     client: KubeClient, resource: Resource, namespace: str | None, label_selector: str | None
-) -> Iterator[ListPage]:
-    params: dict[str, str | int] = {"limit": PAGE}
-    if label_selector:
-        params["labelSelector"] = label_selector
-    while True:
-        data = client.request("GET", resource.path(namespace or ""), params=params, gzip=True)
-        page = decode_list(resource.kind, data)
+) -> Generator[ListPage]:
+    """Page by page. While one is decoded and used, the next one is asked for, and no more than that one."""
+    params: dict[str, str | int] = {"limit": PAGE} | ({"labelSelector": label_selector} if label_selector else {})
+    ask = partial(_page, client, resource, resource.path(namespace or ""), params)
+    first = ask("")
+    if not first.continue_token:
+        yield first.page()
+        return
+    with Ahead(_following(ask, first.continue_token)) as following:
+        yield first.page()
+        for each in following:
+            yield each.page()
+
+
+def _following(ask: Callable[[str], Page], token: str) -> Iterator[Page]:
+    while token:
+        page = ask(token)
         yield page
-        if not page.continue_token:
-            return
-        params["continue"] = page.continue_token
+        token = page.continue_token
+
+
+def _page(client: KubeClient, resource: Resource, path: str, params: Mapping[str, str | int], token: str) -> Page:
+    asked = {**params, "continue": token} if token else params
+    if resource.kind != "Pod":
+        return decode_list(resource.kind, client.request("GET", path, params=asked, gzip=True))
+    body = _pods(client, path, asked)
+    return protobuf.PodPage(body) if protobuf.is_protobuf(body) else decode_list("Pod", body)
+
+
+def _pods(client: KubeClient, path: str, params: Mapping[str, str | int]) -> bytes:
+    """Protobuf, where the API server has it: that costs it half of what JSON does."""
+    try:
+        return client.request("GET", path, params=params, gzip=True, accept=protobuf.accepted())
+    except ClusterError as error:
+        if error.status != NOT_ACCEPTABLE:
+            raise
+    return client.request("GET", path, params=params, gzip=True)
 
 
 def count_endpoints(slices: Iterable[EndpointSlice], lost: Container[str] = ()) -> ReadyEndpoints:

@@ -49,6 +49,10 @@ class ListPage(msgspec.Struct, gc=False):
     resource_version: str = ""
     continue_token: str = ""  # "" on the last page
 
+    def page(self) -> "ListPage":
+        """Itself: it is whole already."""
+        return self
+
 
 class Status(Slim):
     """The API server's own answer to what failed (meta/v1 Status)."""
@@ -141,7 +145,7 @@ class _WireWorkload(Slim):
 
 def decode_list(kind: str, data: bytes) -> ListPage:
     """One page of a list of `kind`. Raises ClusterError if the bytes are no such list."""
-    with _no_collection():
+    with no_collection():
         page = _decode(_list_decoder(kind), data, f"a list of {kind}")
     items = page.items or []
     if resource_of(kind).workload:
@@ -150,7 +154,7 @@ def decode_list(kind: str, data: bytes) -> ListPage:
 
 
 @contextmanager
-def _no_collection() -> Iterator[None]:
+def no_collection() -> Iterator[None]:
     """Python's collector would look for cycles several times a page, and a page makes none: a fifteenth of its time.
 
     Of threads that decode at the same time the first to end lets it run again; that costs time and nothing else.
@@ -228,7 +232,7 @@ def _workload(kind: str, wire: _WireWorkload) -> Workload:
     try:
         return _whole(kind, wire)
     except _DAMAGES as error:
-        raise _damaged(f"a {kind}", error) from error
+        raise damaged(f"a {kind}", error) from error
 
 
 def _whole(kind: str, wire: _WireWorkload) -> Workload:
@@ -270,10 +274,11 @@ def _decode(decoder: Any, data: bytes | msgspec.Raw, what: str) -> Any:
     try:
         return decoder.decode(data)
     except _DAMAGES as error:
-        raise _damaged(what, error) from error
+        raise damaged(what, error) from error
 
 
-def _damaged(what: str, error: Exception) -> ClusterError:
+def damaged(what: str, error: Exception) -> ClusterError:
+    """The error for bytes that are not `what`."""
     why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
     return ClusterError(
         f"the API server sent something that is not {what}: {why}; check the server's URL in the kubeconfig"

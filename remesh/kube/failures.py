@@ -23,7 +23,8 @@ from remesh.errors import (
     Throttled,
     Unauthorized,
 )
-from remesh.kube.decode import Status, decode_status
+from remesh.kube.decode import Status
+from remesh.kube.protobuf import decode_status
 
 # RBAC's own refusals: `pods "x" is forbidden: User "u" cannot get resource …`, `forbidden: User "u" cannot get path …`.
 # Every other 403 comes from admission (quota, pod security, service account) or from a webhook's denial.

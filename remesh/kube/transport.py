@@ -83,14 +83,16 @@ class KubeClient:
         content_type: str = JSON,
         timeout: float = READ_SECONDS,
         gzip: bool = False,
+        accept: str = JSON,
         impersonate: str = "",
     ) -> bytes:
         """Body of the answer. `timeout` is in seconds, between any two bytes of the answer.
 
-        The whole of it may take twice that, and WHOLE_SECONDS at most.
+        The whole of it may take twice that, and WHOLE_SECONDS at most. `accept` are the media types that the caller
+        understands; an error may come in any of them.
         `impersonate` is the user in whose name it is asked; the caller needs the right to impersonate that user.
         """
-        headers = {"Accept": JSON, "User-Agent": USER_AGENT}
+        headers = {"Accept": accept, "User-Agent": USER_AGENT}
         if impersonate:
             headers["Impersonate-User"] = impersonate
         if body is not None:

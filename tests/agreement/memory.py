@@ -57,6 +57,7 @@ class MemoryClient(KubeClient):
         content_type: str = JSON,
         timeout: float = READ_SECONDS,
         gzip: bool = False,
+        accept: str = JSON,
         impersonate: str = "",
     ) -> bytes:
         data = body if isinstance(body, bytes) else msgspec.json.encode(body) if body is not None else b""

@@ -346,6 +346,7 @@ class Door(KubeClient):
         content_type: str = JSON,
         timeout: float = READ_SECONDS,
         gzip: bool = False,
+        accept: str = JSON,
         impersonate: str = "",
     ) -> bytes:
         self.alive()

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import yaml
 
 from remesh import chain
@@ -24,6 +25,7 @@ from remesh.kube.api import count_endpoints
 from remesh.kube.config import load_access
 from remesh.kube.decode import decode_list, decode_object, decode_status, decode_watch_line
 from remesh.kube.failures import Answer, answer_error
+from remesh.kube.protobuf import decode_pods
 from remesh.meshes import load_profiles
 from remesh.models import (
     Action,
@@ -37,7 +39,7 @@ from remesh.models import (
     RecordType,
     RepairRequest,
 )
-from remesh.objects import Namespace, Pod, Webhook, WebhookConfiguration, Workload
+from remesh.objects import NAME_CHARACTERS, Namespace, Pod, Webhook, WebhookConfiguration, Workload
 from remesh.observe import observe
 from remesh.policy import Policy, load_policy
 from tests.mutation import seeds
@@ -154,6 +156,19 @@ def check_object(kind: str, data: bytes, probe: Probe) -> str:
     assert event.type == "MODIFIED"
     assert len(decode_list(kind, b'{"metadata":{},"items":[' + data + b"]}").items) == 1
     return _judged(kind, found, data, probe)
+
+
+def check_pods(body: bytes, probe: Probe) -> str:
+    """A list of pods as protobuf: refused, or each pod is judged, and what is done with it is allowed."""
+    try:
+        found = decode_pods(body)
+    except ClusterError as error:
+        return _refused(error)
+    for pod in found.items:
+        assert len(pod.metadata.name) <= NAME_CHARACTERS
+        decision = _decided(pod, STORE, probe)
+        _require_allowed("Pod", decision, msgspec.to_builtins(pod), probe)
+    return "judged"
 
 
 def _refused_everywhere(kind: str, data: bytes) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.kube.wire import pod_list
 from tests.mutation import checks, seeds
 from tests.mutation.mutate import Mutator, dumps
 
@@ -81,6 +82,35 @@ def objects(count: int, seed: int, tell: Tell = lambda _: None, first: int = 0) 
         return data[:2000], lambda: checks.check_object(kind, data, probe)
 
     return _run("objects", range(first, first + count), seed, each, tell)
+
+
+def pods(count: int, seed: int, tell: Tell = lambda _: None, first: int = 0) -> Tally:
+    """Lists of pods as protobuf: odd texts in them, most with damaged bytes."""
+    bases = [each for each in seeds.OBJECTS if each["kind"] == "Pod"]
+
+    def each(mutator: Mutator) -> tuple[Any, Callable[[], str]]:
+        found = json.loads(json.dumps(bases * mutator.random.randint(1, 2)))
+        for _ in range(mutator.random.randint(0, 3)):
+            inside, key = mutator.random.choice(list(_texts(found)))
+            inside[key] = mutator.text(inside[key]).encode("utf-8", "surrogatepass")
+        body = pod_list({"metadata": {"resourceVersion": "1"}, "items": found})
+        body = mutator.raw(body) if mutator.random.random() < 0.7 else body
+        probe = mutator.random.choice(checks.PROBES)
+        return body[:2000], lambda: checks.check_pods(body, probe)
+
+    return _run("pods", range(first, first + count), seed, each, tell)
+
+
+def _texts(found: list[Any]) -> Iterator[tuple[Any, Any]]:
+    """Every text of these pods, but for the times, which are numbers in protobuf."""
+    stack: list[Any] = list(found)
+    while stack:
+        inside = stack.pop()
+        for key, value in inside.items() if isinstance(inside, dict) else enumerate(inside):
+            if isinstance(value, (dict, list)):
+                stack.append(value)
+            elif isinstance(value, str) and key != "creationTimestamp":
+                yield inside, key
 
 
 def documents(count: int, seed: int, tell: Tell = lambda _: None, first: int = 0) -> Tally:
@@ -170,7 +200,7 @@ def _file_maker(folder: Path) -> "Callable[[Mutator], tuple[Any, Callable[[], st
 
 
 ALL: dict[str, Callable[[int, int, Tell, int], Tally]] = {
-    "texts": texts, "objects": objects, "documents": documents, "payloads": payloads, "records": records,
+    "texts": texts, "objects": objects, "pods": pods, "documents": documents, "payloads": payloads, "records": records,
     "answers": answers, "files": files,
 }  # fmt: skip
 

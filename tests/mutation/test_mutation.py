@@ -20,6 +20,7 @@ SEED = 1
     [
         (run.texts, 1500),
         (run.objects, 600),
+        (run.pods, 400),
         (run.documents, 150),
         (run.payloads, 400),
         (run.records, 400),
