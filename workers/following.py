@@ -23,6 +23,7 @@ log = logs.get("worker.following")
 MOST: Final = 16  # owners at the same time; each costs two threads, a connection and some 1.5 KB a pod
 LINGER_SECONDS: Final = 30.0  # after the last question
 GIVEN_UP_SECONDS: Final = 60.0  # an owner whose pods cannot be watched, for want of the right perhaps
+LIST_SECONDS: Final = 5.0  # for the list that it begins with
 LOOK_SECONDS: Final = 1.0  # between two looks whether anybody still asks
 
 
@@ -55,16 +56,26 @@ class Following:
         self._given_up: dict[str, float] = {}  # until when, by the owner's UID
 
     def begin(self, owner: Workload) -> None:
-        """Follow its pods from now on, unless there is no selector, no room, or it was tried in vain of late."""
+        """Follow its pods from now on, unless there is no selector, no room, or it was tried in vain of late.
+
+        Returns when their list has come, or could have: so that nobody else lists them, and nothing is done meanwhile.
+        """
         uid, now = owner.metadata.uid, self._monotonic()
         selector = selector_text(owner.spec.selector)
         if not selector:
             return
         with self._lock:
             self._given_up = {each: until for each, until in self._given_up.items() if until > now}
-            if uid in self._followed or uid in self._given_up or len(self._followed) >= MOST:
-                return
-            followed = self._followed[uid] = _Followed(self._reflector(owner, selector), now)
+            followed = self._followed.get(uid)
+            if followed is None:
+                if uid in self._given_up or len(self._followed) >= MOST:
+                    return
+                followed = self._followed[uid] = _Followed(self._reflector(owner, selector), now)
+                self._start(owner, followed)
+        followed.reflector.synced.wait(LIST_SECONDS)
+
+    def _start(self, owner: Workload, followed: _Followed) -> None:
+        uid = owner.metadata.uid
         log.info("following the pods of a large owner", owner=f"{owner.kind}/{owner.metadata.name}", uid=uid)
         threading.Thread(target=self._run, args=(followed,), name="following", daemon=True).start()
         threading.Thread(target=self._attend, args=(uid, followed), name="following-end", daemon=True).start()

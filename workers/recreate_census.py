@@ -3,13 +3,13 @@
 from typing import Final, NamedTuple
 
 from remesh.objects import Pod, Workload
+from remesh.tally import counts
 from workers.context import RepairContext
 from workers.following import Flock
 
-# A list of many pods will do for ten times as long as it took, for two seconds at most: a thousand are 8 MB, and with a
-# list for each eviction the cost would grow with the square. From then on they are followed by a watch. A few pods are
-# listed anew each time, however long that takes, since one of them may be half of what there is. What other workers do
-# meanwhile the slots tell.
+# Many pods are followed by a watch. Where that cannot be, a list of them will do for ten times as long as it took, for
+# two seconds at most: with a list for each eviction the cost would grow with the square. A few pods are listed anew
+# each time, however long that takes, since one of them may be half of what there is. What others do the slots tell.
 MANY_PODS: Final = 100
 PODS_DEAR: Final = 10.0
 JUDGED_SECONDS: Final = 2.0  # age up to which what a watch says is believed before anything is done
@@ -36,9 +36,13 @@ def looked(ctx: RepairContext, owner: Workload) -> Census:
 
 
 def _followed(ctx: RepairContext, owner: Workload, seconds: float, *, anew: bool) -> Census | None:
+    if ctx.following is None:
+        return None
+    if counts(owner).desired >= MANY_PODS:
+        ctx.following.begin(owner)
     uid = owner.metadata.uid
-    flock = ctx.following.pods(uid, seconds) if ctx.following else None
-    if flock is None or ctx.following is None:
+    flock = ctx.following.pods(uid, seconds)
+    if flock is None:
         return None
     last = 0
 
