@@ -19,8 +19,8 @@ SLACK_SECONDS: Final = 0.02  # that much is chance, where the injector answers w
 SAMPLES: Final = 3
 # Evictions follow one another at so many times what an admission takes: evenly, since several at the same moment make
 # one another slow, and all others' pods, too; and so of the injector's time one part in so many is theirs.
-SPREAD: Final = 6.0
-SPREAD_SECONDS: Final = 1.0  # an injector that takes longer than a sixth of this has time for one a second, too
+SPREAD: Final = 7.0
+SPREAD_SECONDS: Final = 1.0  # an injector that takes longer than a seventh of this has time for one a second, too
 
 
 @dataclass(frozen=True, slots=True)

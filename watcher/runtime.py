@@ -24,9 +24,9 @@ from watcher.release import Releaser, Sender
 
 log = logs.get("watcher")
 
-# A round looks at everything that waits, and whatever changes asks for one: so it rests for four times as long as it
-# took, which leaves four fifths of a core to others, and a thousand changes of the same moment are one round.
-RESTS = 4.0
+# A round looks at everything that waits, and whatever changes asks for one: so it rests for eight times as long as
+# it took, which leaves most of a core to others, and a thousand changes of the same moment are one round.
+RESTS = 8.0
 LONGEST_REST_SECONDS = 0.1
 SETTLE_SECONDS = 2.0  # after a repair the watches may still be behind what the worker saw
 ASK_SECONDS = 5.0  # a watcher with nothing to do says within this time, too, that Redis is away
