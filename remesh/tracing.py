@@ -7,12 +7,14 @@ action, cluster), paths, status codes and results; never bodies, headers or text
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from remesh import __version__, logs
 from remesh.errors import ConfigError
 from remesh.models import RepairRequest
-from remesh.settings import Settings
+
+if TYPE_CHECKING:  # whoever only lists and watches does without pydantic-settings, which imports asyncio
+    from remesh.settings import Settings
 
 log = logs.get("tracing")
 
@@ -54,7 +56,7 @@ class _Tracing:
     tracer: Any = None
 
 
-def start(settings: Settings, component: str) -> None:
+def start(settings: "Settings", component: str) -> None:
     """Trace from now on, if the settings say so. Raises ConfigError if OpenTelemetry is not installed."""
     if not settings.tracing or _Tracing.tracer is not None:
         return
