@@ -69,9 +69,11 @@ def broker_report(settings: Settings) -> Report:
 def require_safe_in_time(settings: Settings) -> list[Report]:
     """`require_safe` for processes that may be there before their servers: waits for `start_seconds` at most.
 
-    For what does not answer, and for nothing else: a wrong password is one at the first try. SIGTERM ends the wait and
+    For what does not answer or is not ready yet; a wrong password is one at the first try. SIGTERM ends the wait and
     the process. Call it in the main thread. Raises what `require_safe` does.
     """
+    if not settings.start_seconds:
+        return require_safe(settings)
     end = time.monotonic() + settings.start_seconds
     said = False
     with _ended_by_sigterm():

@@ -25,7 +25,7 @@ from watcher.release import Releaser, Sender
 log = logs.get("watcher")
 
 # A round looks at everything that waits, and whatever changes asks for one: so it rests for eight times as long as
-# it took, which leaves most of a core to others, and a thousand changes of the same moment are one round.
+# it took, 0.1 s at most, which leaves others time, and a thousand changes of the same moment are one round.
 RESTS = 8.0
 LONGEST_REST_SECONDS = 0.1
 SETTLE_SECONDS = 2.0  # after a repair the watches may still be behind what the worker saw

@@ -2,8 +2,9 @@
 
 from typing import Final, NamedTuple
 
+from remesh.disruption import share
 from remesh.objects import Pod, Workload
-from remesh.tally import counts
+from remesh.tally import active, counts
 from workers.context import RepairContext
 from workers.following import Flock
 
@@ -22,12 +23,18 @@ class Census(NamedTuple):
     pods: dict[str, Pod]
     numbers: dict[str, int]  # by UID
     last: int  # the last number that any pod of this owner was given
-    flock: Flock = Flock({}, 0)  # as they are followed
+    flock: Flock | None = None  # as they are followed; None: they were listed
 
 
-def judged(ctx: RepairContext, owner: Workload) -> Census:
-    """Before something is done: two seconds old at most, and for less than `MANY_PODS` as of now."""
-    return _followed(ctx, owner, JUDGED_SECONDS, anew=True) or _listed(ctx, owner)
+def judged(ctx: RepairContext, owner: Workload, above: Workload | None, pod: Pod) -> Census:
+    """Before something is done: two seconds old at most, and for less than `MANY_PODS` as of now.
+
+    `owner` and `pod` were just read: what a watch says must agree with them, else it is behind, and is not believed.
+    """
+    found = _followed(ctx, owner, JUDGED_SECONDS, anew=True)
+    if found is not None and _agrees(found, owner, pod, share(owner, above, ctx.policy.repair)):
+        return found
+    return _listed(ctx, owner)
 
 
 def looked(ctx: RepairContext, owner: Workload) -> Census:
@@ -38,25 +45,27 @@ def looked(ctx: RepairContext, owner: Workload) -> Census:
 def _followed(ctx: RepairContext, owner: Workload, seconds: float, *, anew: bool) -> Census | None:
     if ctx.following is None:
         return None
+    uid = owner.metadata.uid
     if counts(owner).desired >= MANY_PODS:
         ctx.following.begin(owner)
-    uid = owner.metadata.uid
-    flock = ctx.following.pods(uid, seconds)
-    if flock is None:
-        return None
-    last = 0
 
-    def number(new: list[Pod]) -> dict[str, int]:
-        nonlocal last
-        if not new and not anew:
-            return {}
-        uids = [each.metadata.uid for each in new]
-        last, numbers = ctx.ledger.number_pods(uid, uids)
-        return dict(zip(uids, numbers, strict=True))
+    def number(uids: list[str]) -> tuple[int, list[int]]:
+        return ctx.ledger.number_pods(uid, uids)
 
-    numbers = ctx.following.number(uid, number)
-    there = {uid: pod for uid, pod in flock.pods.items() if uid in numbers}  # the others have gone meanwhile
-    return Census(there, numbers, last, flock)
+    found = ctx.following.counted(uid, seconds, number, anew=anew)
+    return None if found is None else Census(found.flock.pods, found.numbers, found.last, found.flock)
+
+
+def _agrees(census: Census, owner: Workload, pod: Pod, limit: int) -> bool:
+    """False if the owner is not large, or if pod or owner say that the watch is behind.
+
+    An owner's own count of Ready pods comes a moment late, so a tenth of its share is no difference.
+    """
+    running, ready = sum(map(active, census.pods.values())), sum(each.ready for each in census.pods.values())
+    wanted, seen = counts(owner), census.pods.get(pod.metadata.uid)
+    if min(running, wanted.desired) < MANY_PODS or ready - wanted.ready > max(1, limit // 10):
+        return False
+    return seen is not None and seen.metadata.resource_version == pod.metadata.resource_version
 
 
 def _listed(ctx: RepairContext, owner: Workload) -> Census:

@@ -32,7 +32,9 @@ from workers.verdicts import Verdict
 
 # Age up to which an owner that was read will do while several of its pods are looked at; before anything is done it is
 # read again.
-OWNER_SECONDS: Final = 2.0
+OWNER_SECONDS: Final = 0.5
+# Between two looks for a replacement, whatever happens meanwhile.
+REST_SECONDS: Final = 0.05
 # A slot outlives the longest pause between two tries of its task; a dead worker's ends by itself.
 SLOT_SPARE_SECONDS: Final = 60.0
 
@@ -54,7 +56,8 @@ class Eviction:
         self._last = 0
         self._desired = 0  # pods that its owner wanted then
         self._mine = ""  # UID of the replacement, once one is claimed
-        self._flock = Flock({}, 0)  # its owner's pods as of the last look, if they are followed
+        self._counted = Census({}, {}, 0)  # its owner's pods when they were last counted
+        self._flock: Flock | None = None  # and as of the last look, if they are followed
 
     def run(self, pod: Pod) -> Verdict:
         """Step by step; each says why it ends there."""
@@ -164,7 +167,7 @@ class Eviction:
 
     def _spared(self, earlier: list[str]) -> Verdict | None:
         """Counted after the slot was taken, so that of two that come at once the later one sees the earlier."""
-        census = judged(self._ctx, self._owner)
+        census = self._counted = judged(self._ctx, self._owner, self._above, self._pod)
         self._last = census.last
         self._desired = counts(self._owner).desired
         if self._last < 2 and is_custom(_reference(self._owner_ref())):
@@ -261,7 +264,7 @@ class Eviction:
             "desired": self._desired,
         }
         reason = f"evict it, so that {details['owner']} puts a pod with its sidecar in its place"
-        braked = attempt.brake(self._pod, looked(self._ctx, self._owner).pods.values())
+        braked = attempt.brake(self._pod, self._counted.pods.values())
         return braked or attempt.intend("evict", reason, details) or attempt.evict(self._pod) or self._verify()
 
     def _verify(self) -> Verdict:
@@ -279,10 +282,13 @@ class Eviction:
         return Seen(new, marked=new is not None and self._attempt.marked(new), going=going)
 
     def _rest(self, seconds: float) -> None:
-        """Until the replacement comes or has become Ready, where its owner's pods are followed."""
-        following, uid = self._ctx.following, self._owner.metadata.uid
-        if following is None or not following.wait(uid, self._flock, self._mine, seconds):
-            self._ctx.clock.sleep(seconds)
+        """Until the replacement comes or has become Ready, where its owner's pods are followed; a moment at least."""
+        clock, following = self._ctx.clock, self._ctx.following
+        began, shortest = clock.monotonic(), min(seconds, REST_SECONDS)
+        flock, uid = self._flock, self._owner.metadata.uid
+        if flock is None or following is None or not following.wait(uid, flock, self._mine, seconds):
+            shortest = seconds
+        clock.sleep(max(0.0, shortest - (clock.monotonic() - began)))
 
     def _replacement(self, census: Census) -> Pod | None:
         """The pod that came for this one: several may be replaced at once, and each new pod counts for one of them.
@@ -316,10 +322,7 @@ class Eviction:
     def _wanted(self) -> bool:
         """False if its owner wants fewer pods than before, and has them: it was scaled down, or has finished."""
         found = self._ctx.pods.owner(self._ref.namespace, _reference(self._owner_ref()))
-        there, desired = (
-            sum(1 for each in judged(self._ctx, self._owner).pods.values() if active(each)),
-            counts(found).desired,
-        )
+        there, desired = sum(map(active, self._ctx.cluster.pods_of(self._owner))), counts(found).desired
         return found.kind not in COUNTED_KINDS or desired >= self._desired or there < desired
 
 

@@ -79,8 +79,12 @@ class Reflector:
         label_selector: str | None = None,
         silence: float = SILENCE_SECONDS,
         keep: Callable[[Any], bool] | None = None,
+        whole: bool = False,
     ) -> None:
-        """`keep` says of each object whether it matters at all; what does not is never held, and never handed over."""
+        """`keep` says of each object whether it matters at all; what does not is never held, and never handed over.
+
+        `whole` objects have all their annotations, and share nothing: for few, by which something is decided.
+        """
         self.kind = kind
         self.synced = threading.Event()
         """Set once the first complete list has been handed over."""
@@ -104,7 +108,7 @@ class Reflector:
         self._version = ""  # resourceVersion to go on from; "" means list first
         self._failure: BaseException | None = None
         self._backoff = Backoff()
-        self._siblings = Siblings()
+        self._siblings = None if whole else Siblings()
 
     def run(self, stop: threading.Event) -> None:
         """List and watch until `stop` is set; then return within about a second; no callback begins after that."""
@@ -206,14 +210,18 @@ class Reflector:
         self._alive()
         self._backoff.reset()
         if event.object is not None and (self._keep is None or self._keep(event.object)):
-            self._siblings.share(event.object)
+            self._share(event.object)
             self._on_event(event.type, event.object)
         self._version = event.resource_version or self._version
 
     def _arrived(self, item: Any) -> None:
         """One item of a list, whose pages may take minutes."""
-        self._siblings.share(item)
+        self._share(item)
         self.last_activity = time.monotonic()
+
+    def _share(self, item: Any) -> None:
+        if self._siblings is not None:
+            self._siblings.share(item)
 
     def _alive(self) -> None:
         self.last_activity = time.monotonic()

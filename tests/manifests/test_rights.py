@@ -90,8 +90,8 @@ def test_what_each_has_to_read_it_may_read_and_no_more(stage: Stage) -> None:
     streams = [f"{path}?watch=true&timeoutSeconds=1&resourceVersion=0" for path in watched]
     with ThreadPoolExecutor(len(streams)) as pool:  # each of these takes its second
         assert all(pool.map(lambda path: watcher.may("GET", path), [*watched, *streams])), watcher.said
-    for path in streams:
-        assert not worker.may("GET", path), path
+    for path in streams:  # a large owner's pods are followed while they are replaced
+        assert worker.may("GET", path) is path.startswith("/api/v1/pods?"), path
     for each in (watcher, worker):
         for kind in WORKLOADS:
             assert each.may("GET", item(kind, namespace)), each.said

@@ -4,7 +4,9 @@ import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,9 +23,9 @@ from tests.stack import wait_until
 from tests.workers import recreate_doubles as d
 from tests.workers.conftest import on_every_bed
 from workers import following as module
-from workers import recreate_census
 from workers.following import Flock, Following
-from workers.recreate_census import Census, judged, looked
+from workers.recreate_census import MANY_PODS, Census, judged, looked
+from workers.recreate_evict import REST_SECONDS, Eviction
 
 APP = "large"
 
@@ -113,12 +115,11 @@ def test_it_says_what_a_list_says_whatever_happens_to_the_pods(owned: Owned, fol
     wait_until(agrees(following, owned), "the new pods")
     assert flock(following, owned.uid).came == before.came + 2
 
-    gone = owned.ready(7)[0]
-    orphan = next(uid for uid in before.pods if uid != gone["metadata"]["uid"])
-    owned.user.api.delete(w.path("Pod", owned.namespace, gone["metadata"]["name"]))
-    place = w.path("Pod", owned.namespace, before.pods[orphan].metadata.name)
-    owned.user.api.patch(place, {"metadata": {"ownerReferences": None}})
-    wait_until(lambda: orphan not in flock(following, owned.uid).pods, "the pod that is nobody's any more to go")
+    gone, released = list(before.pods)[:2]
+    owned.user.api.delete(w.path("Pod", owned.namespace, before.pods[gone].metadata.name))
+    place = w.path("Pod", owned.namespace, before.pods[released].metadata.name)
+    owned.user.api.patch(place, {"metadata": {"labels": {"app": "nobody"}}})
+    wait_until(lambda: not {gone, released} & flock(following, owned.uid).pods.keys(), "both to be no pods of its own")
     wait_until(agrees(following, owned), "the pods in their place")
 
 
@@ -205,62 +206,144 @@ def test_an_owner_without_a_selector_and_one_too_many_are_not_followed(monkeypat
 
 
 class Told(Following):
-    """Says what a test tells it."""
+    """Followed by the test's own word: no thread, no connection, and the time is the test's."""
 
-    def __init__(self, *pods: Pod) -> None:
-        self.flock = Flock({pod.metadata.uid: pod for pod in pods}, len(pods))
-        self.age = 0.0
-        self.begun: list[str] = []
-        self.known: dict[str, int] = {}
+    def __init__(self, world: d.PodWorld) -> None:
+        super().__init__(None, lambda: self.now)  # type: ignore[arg-type]
+        self.now, self.begun = 1000.0, 0
+        self.world, self.uid = world, world.cluster.main.metadata.uid
+        self.entry = module._Followed(self.now)
+        self._followed[self.uid] = self.entry
+        self.lists(*world.cluster.pods.values())
 
     def begin(self, owner: Workload) -> None:
-        self.begun.append(owner.metadata.uid)
+        self.begun += 1
 
-    def pods(self, owner_uid: str, seconds: float) -> Flock | None:
-        return self.flock if self.age <= seconds else None
+    def lists(self, *pods: Pod) -> None:
+        self._replace(self.entry, self.uid, deepcopy(list(pods)))
 
-    def number(self, owner_uid: str, ask: Callable[[list[Pod]], Any]) -> dict[str, int]:
-        new = [pod for uid, pod in self.flock.pods.items() if uid not in self.known]
-        self.known.update(ask(new))
-        return dict(self.known)
+    def tells(self, event: str, pod: Pod) -> None:
+        self._apply(self.entry, self.uid, event, pod)
 
+    def judged(self, pod: Pod | None = None) -> Census:
+        world = self.world
+        chosen = pod or next(iter(world.cluster.pods.values()))
+        return judged(replace(world.ctx, following=self), world.cluster.main, world.cluster.above, chosen)
 
-def counted(world: d.PodWorld, told: Following, count: Callable[..., Census] = judged) -> Census:
-    return count(replace(world.ctx, following=told), world.cluster.main)
-
-
-def test_a_census_believes_the_watch_for_two_seconds_and_for_a_replacement_ten() -> None:
-    world = d.a_world()
-    listed = set(counted(world, Told()).pods)
-    assert listed == set()
-    told = Told()
-    told.age = 5.0
-    assert set(counted(world, told).pods) == {pod.metadata.uid for pod in world.cluster.pods.values()}
-    assert not counted(world, told, looked).pods
-    told.age = 11.0
-    assert counted(world, told, looked).pods
+    def looked(self) -> Census:
+        return looked(replace(self.world.ctx, following=self), self.world.cluster.main)
 
 
-def test_the_numbers_are_those_that_every_worker_gives() -> None:
-    world = d.a_world()
-    pods = list(world.cluster.pods.values())
-    plain = judged(world.ctx, world.cluster.main)
-    told = Told(*pods)
-    followed = counted(world, told)
+@pytest.fixture
+def told() -> Told:
+    """An owner of many pods, all Ready."""
+    world = d.a_world(desired=MANY_PODS)
+    world.cluster.main.status.ready_replicas = MANY_PODS
+    for number, pod in enumerate(world.cluster.pods.values()):
+        pod.metadata.resource_version = str(number)
+    return Told(world)
+
+
+def test_a_census_believes_the_watch_for_two_seconds_and_for_a_replacement_ten(told: Told) -> None:
+    assert told.judged().flock is not None
+    told.now += 1.9
+    assert told.judged().flock is not None
+    told.now += 0.2
+    assert told.judged().flock is None
+    assert told.looked().flock is not None
+    told.now += 8.0
+    assert told.looked().flock is None
+    told.tells("MODIFIED", next(iter(told.world.cluster.pods.values())))
+    assert told.judged().flock is not None, "a change was heard of"
+
+
+def test_what_a_watch_says_is_not_believed_where_it_is_behind_what_was_read(told: Told) -> None:
+    pods = told.world.cluster.pods
+    first = next(iter(pods.values()))
+    changed = deepcopy(first)
+    changed.metadata.resource_version = "another"
+    assert told.judged(changed).flock is None
+    gone = d.a_pod(77, owner=told.world.cluster.main)
+    assert told.judged(gone).flock is None, "a pod of which it knows nothing"
+    told.world.cluster.main.status.ready_replicas = MANY_PODS // 2
+    assert told.judged().flock is None, "its owner knows of half as many Ready pods"
+    told.world.cluster.main.status.ready_replicas = MANY_PODS - 1
+    assert told.judged().flock is not None, "an owner's count comes a moment late"
+
+
+def test_only_an_owner_of_many_is_judged_by_a_watch(told: Told) -> None:
+    assert told.begun == 0
+    told.judged()
+    assert told.begun == 1
+    told.world.cluster.main.spec.replicas = 3
+    assert told.judged().flock is None, "it was scaled down and is still followed"
+    told.world.cluster.main.spec.replicas = MANY_PODS
+    told.lists(*list(told.world.cluster.pods.values())[:5])
+    assert told.judged().flock is None, "it wants many, and has few"
+
+
+def test_the_numbers_are_those_that_every_worker_gives(told: Told) -> None:
+    world = told.world
+    plain = judged(world.ctx, world.cluster.main, None, next(iter(world.cluster.pods.values())))
+    followed = told.judged()
+    assert plain.flock is None
     assert (followed.numbers, followed.last) == (plain.numbers, plain.last)
+    world.ledger.number_pods(told.uid, ["another worker saw it"])
+    assert told.judged().last == plain.last + 1, "what others have seen counts, too"
+    late = d.a_pod(500, at=d.NEW, owner=world.cluster.main)
+    told.tells("ADDED", late)
+    assert told.looked().numbers[late.metadata.uid] == plain.last + 2
 
-    world.ledger.number_pods(world.cluster.main.metadata.uid, ["another worker saw it"])
-    assert counted(world, told).last == plain.last + 1, "what others have seen counts, too"
-    late = d.a_pod(50, at=d.NEW, owner=world.cluster.main)
-    told.flock = Flock({**told.flock.pods, late.metadata.uid: late}, 9)
-    assert counted(world, told).numbers[late.metadata.uid] == plain.last + 2
+
+def test_numbers_that_redis_has_lost_are_given_anew(told: Told) -> None:
+    told.judged()
+    told.world.redis.flushall()
+    found = told.judged()
+    assert found.last == MANY_PODS
+    assert sorted(found.numbers.values()) == list(range(1, MANY_PODS + 1))
+    assert all(number <= found.last for number in told.looked().numbers.values()), "none came after the last one"
 
 
-def test_only_an_owner_of_many_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    world, told = d.a_world(desired=4), Told()
-    told.age = 60.0
-    counted(world, told)
-    assert not told.begun
-    monkeypatch.setattr(recreate_census, "MANY_PODS", 4)
-    counted(world, told)
-    assert set(told.begun) == {world.cluster.main.metadata.uid}
+def test_a_pod_that_is_anothers_by_now_is_none_of_its_own(told: Told) -> None:
+    uid, pod = next(iter(told.entry.pods.items()))
+    taken = deepcopy(pod)
+    assert taken.metadata.owner_references is not None
+    taken.metadata.owner_references[0].uid = "another"
+    told.tells("MODIFIED", taken)
+    assert uid not in told.looked().pods
+
+
+def test_of_an_owner_that_is_not_followed_any_more_the_pods_are_listed(told: Told) -> None:
+    told.entry.stop.set()
+    assert len(told.judged().pods) == MANY_PODS
+    assert told.judged().flock is None
+    assert not told.wait(told.uid, Flock({}, 0), "", 60.0)
+
+
+def test_where_pods_are_listed_nobody_looks_again_at_once(told: Told) -> None:
+    """A quiet watch is not believed; a listed census wakes nobody, and there is a rest whatever happens."""
+    world = told.world
+    attempt: Any = SimpleNamespace(ctx=replace(world.ctx, following=told), ref=d.a_request().ref)
+    eviction = Eviction(attempt)
+    eviction._owner = world.cluster.main
+    before = world.clock.monotonic()
+    eviction._flock = None
+    eviction._rest(2.0)
+    assert world.clock.monotonic() - before == 2.0
+    eviction._flock = Flock({}, 0)  # others have come since: it is woken at once
+    eviction._rest(2.0)
+    assert world.clock.monotonic() - before == 2.0 + REST_SECONDS
+
+
+@on_every_bed
+def test_a_mark_that_stands_behind_a_hundred_annotations_is_seen(owned: Owned, following: Following) -> None:
+    following.begin(owned.owner)
+    uid, pod = next(iter(flock(following, owned.uid).pods.items()))
+    marks = {f"a{number:03}.example/word": "x" for number in range(150)} | {"z.example/mark": "y" * 300}
+    place = w.path("Pod", owned.namespace, pod.metadata.name)
+    owned.user.api.patch(place, {"metadata": {"annotations": marks}})
+
+    def seen() -> bool:
+        return marks.items() <= (flock(following, owned.uid).pods[uid].metadata.annotations or {}).items()
+
+    wait_until(seen, "all of its annotations")
