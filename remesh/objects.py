@@ -48,6 +48,11 @@ class ObjectMeta(Slim):
                 return ref
         return None
 
+    def controlled_by(self, uid: str) -> bool:
+        """True if the object of this UID is its controller."""
+        controller = self.controller
+        return controller is not None and controller.uid == uid
+
 
 class Container(Slim):
     name: str = ""

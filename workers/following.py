@@ -86,19 +86,13 @@ class Following:
         with followed.changed:
             followed.changed.wait_for(lambda: followed.stop.is_set() or followed.heard > float("-inf"), LIST_SECONDS)
 
-    def pods(self, owner_uid: str, seconds: float) -> Flock | None:
-        """Its pods, if they are followed and a list or a change of them came at most `seconds` ago."""
-        followed = self._of(owner_uid)
-        return None if followed is None else self._flock(followed, seconds)
-
     def counted(self, owner_uid: str, seconds: float, number: Number, *, anew: bool) -> Counted | None:
-        """The same with their numbers. `anew`: also the last number of all, as of now.
+        """Its pods with their numbers, if they are followed and a list or a change came at most `seconds` ago.
 
-        Raises what `number` raises.
+        `anew`: also the last number of all, as of now. Raises what `number` raises.
         """
         followed = self._of(owner_uid)
-        flock = None if followed is None else self._flock(followed, seconds)
-        if followed is None or flock is None:
+        if followed is None or (flock := self._flock(followed, seconds)) is None:
             return None
         with followed.changed:
             known = {uid: each for uid, each in followed.numbers.items() if uid in flock.pods}
@@ -161,7 +155,7 @@ class Following:
         ).start()
 
     def _replace(self, followed: _Followed, owner_uid: str, pods: list[Pod]) -> None:
-        owned = {pod.metadata.uid: pod for pod in pods if _owned(pod, owner_uid)}
+        owned = {pod.metadata.uid: pod for pod in pods if pod.metadata.controlled_by(owner_uid)}
         with followed.changed:
             followed.came += len(owned.keys() - followed.pods.keys())
             followed.pods = owned
@@ -172,7 +166,7 @@ class Following:
         uid = pod.metadata.uid
         with followed.changed:
             news = uid not in followed.pods
-            if event == "DELETED" or not _owned(pod, owner_uid):
+            if event == "DELETED" or not pod.metadata.controlled_by(owner_uid):
                 followed.pods.pop(uid, None)
                 news = True
             else:
@@ -213,11 +207,6 @@ class Following:
 
 def _by_age(pods: list[Pod]) -> list[str]:
     return [pod.metadata.uid for pod in sorted(pods, key=lambda pod: pod.metadata.creation_timestamp)]
-
-
-def _owned(pod: Pod, owner_uid: str) -> bool:
-    controller = pod.metadata.controller
-    return controller is not None and controller.uid == owner_uid
 
 
 def _news(followed: _Followed, seen: Flock, uid: str) -> bool:

@@ -352,7 +352,9 @@ class Survey:
         owned_kind = OWNED_KIND.get(target.kind)
         if owned_kind is None:
             return [obj]
-        owned = [each for each in self.cluster.list(owned_kind, namespace) if _owned_by(each, obj.metadata.uid)]
+        owned = [
+            each for each in self.cluster.list(owned_kind, namespace) if each.metadata.controlled_by(obj.metadata.uid)
+        ]
         active = [each for each in owned if counts(each).desired > 0]
         return list(active or [obj])
 
@@ -380,11 +382,6 @@ def _speaks_of_injector(answer: ProbeResult, injector: InjectorRef) -> bool:
 def _owners_hash(pod: Pod, seen: _Seen) -> str:
     controller = pod.metadata.controller
     return seen.hashes.get(controller.uid, "") if controller else ""
-
-
-def _owned_by(obj: Workload, uid: str) -> bool:
-    controller = obj.metadata.controller
-    return controller is not None and controller.uid == uid
 
 
 def _order(judged: Judged) -> tuple[bool, str, str, str]:

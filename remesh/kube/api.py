@@ -151,7 +151,7 @@ class Cluster:
         selector = selector_text(workload.spec.selector)
         pods: Pods = self.list("Pod", workload.metadata.namespace, selector)
         uid = workload.metadata.uid
-        return [pod for pod in pods if (owner := pod.metadata.controller) and owner.uid == uid]
+        return [pod for pod in pods if pod.metadata.controlled_by(uid)]
 
     def owner(self, namespace: str, reference: OwnerReference) -> Workload:
         """The object that an owner reference names, of any kind that is installed.

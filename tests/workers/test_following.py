@@ -83,8 +83,14 @@ def following_threads() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name.startswith("following")]
 
 
+def followed(following: Following, uid: str) -> Flock | None:
+    """Its pods, if they are followed; the numbers are of no account here."""
+    found = following.counted(uid, 60.0, lambda uids: (0, [0] * len(uids)), anew=False)
+    return None if found is None else found.flock
+
+
 def flock(following: Following, uid: str) -> Flock:
-    found = wait_until(lambda: following.pods(uid, 60.0), "its pods to be followed")
+    found = wait_until(lambda: followed(following, uid), "its pods to be followed")
     assert found is not None
     return found
 
@@ -93,7 +99,7 @@ def agrees(following: Following, owned: Owned) -> Callable[[], bool]:
     """The watch says what a list says."""
 
     def look() -> bool:
-        found = following.pods(owned.uid, 60.0)
+        found = followed(following, owned.uid)
         listed = {each.metadata.uid: each.metadata.resource_version for each in owned.cluster.pods_of(owned.owner)}
         return found is not None and {uid: pod.metadata.resource_version for uid, pod in found.pods.items()} == listed
 
@@ -102,7 +108,7 @@ def agrees(following: Following, owned: Owned) -> Callable[[], bool]:
 
 @on_every_bed
 def test_it_says_what_a_list_says_whatever_happens_to_the_pods(owned: Owned, following: Following) -> None:
-    assert following.pods(owned.uid, 60.0) is None, "not before it was begun"
+    assert followed(following, owned.uid) is None, "not before it was begun"
     following.begin(owned.owner)
     following.begin(owned.owner)
     assert following_threads().count("following") == 1
@@ -165,7 +171,7 @@ def test_it_ends_when_nobody_asks_any_more(owned: Owned, following: Following, m
     flock(following, owned.uid)
     monkeypatch.setattr(module, "LINGER_SECONDS", 0.5)
     wait_until(lambda: not following_threads(), "its threads to end")
-    assert following.pods(owned.uid, 60.0) is None
+    assert followed(following, owned.uid) is None
     following.begin(owned.owner)
     assert flock(following, owned.uid).pods
 
@@ -178,7 +184,7 @@ def test_without_the_right_to_watch_it_is_given_up_for_a_while() -> None:
         cluster.refuse("watch", "pods")
         following.begin(owned.owner)
         wait_until(lambda: not following_threads(), "it to be given up")
-        assert following.pods(owned.uid, 60.0) is None
+        assert followed(following, owned.uid) is None
         following.begin(owned.owner)
         assert not following_threads()
         now[0] += module.GIVEN_UP_SECONDS + 1
